@@ -75,8 +75,10 @@ constexpr int kStateLockTries = 100;
 constexpr useconds_t kStateLockWaitUs = 20'000;
 
 // Why the state directory cannot be had, or ok. Makes it.
-Status CheckState(const Places& places) {
-  if (Status made = EnsureStateDirectory(places.state.path); !made.ok()) return made;
+Status CheckState(Places& places) {
+  std::string note;
+  if (Status made = EnsureStateDirectory(places.state.path, &note); !made.ok()) return made;
+  if (!note.empty()) places.state.note += (places.state.note.empty() ? "" : "; ") + note;
   // The other daemon may be the one of our segments: Daemon::Start says so.
   if (!InstanceLock::Probe(DaemonLockPath(places.segment_dir), "").ok()) return Status();
   Status held;
@@ -228,6 +230,7 @@ int Serve(const CommandLine& asked) {
                      .state_dir = places->state.path,
                      .database_bytes_max = beside ? kBesideBytesMax : 0,
                      .places_prefix = wire::DefaultDirectoryOf(geteuid(), 0).path,
+                     .judge_patience_ns = kJudgePatienceNs,
                      .idle_exit_ns = asked.idle_exit_seconds * kNsPerSecond},
                     Diagnose, clock, listeners);
   if (!daemon.ok()) return Refuse(daemon.status());

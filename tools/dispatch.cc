@@ -23,8 +23,8 @@ namespace {
 using nanwatch::Say;
 
 const std::vector<std::string> kVerbs = {
-    "run",    "ps",    "top",    "tail",   "report", "replay",         "capsule",   "attach",
-    "detach", "serve", "export", "config", "doctor", "build-observer", "completion"};
+    "run",    "ps",    "top",    "tail",   "report", "replay", "capsule",        "attach",
+    "detach", "serve", "export", "config", "doctor", "gc",     "build-observer", "completion"};
 
 std::string Footer() {
   return std::string(
@@ -35,6 +35,7 @@ std::string Footer() {
              "  nanwatch attach 12345 --for 10m     check a running job more closely\n"
              "  nanwatch serve                      pages and metrics on 127.0.0.1:9464\n"
              "  nanwatch doctor                     find out why nothing was observed\n"
+             "  nanwatch gc                         remove what crashes have left\n"
              "  nanwatch run --help                 each verb has its own help\n"
              "\n") +
          nanwatch::kExitCodesHelp +
@@ -139,6 +140,7 @@ int Dispatch(int argc, char** argv) {
   AddExportVerb(app, call);
   AddConfigVerb(app, call);
   AddDoctorVerb(app, call);
+  AddGcVerb(app, call);
   AddBuildObserverVerb(app, call);
   AddCompletionVerb(app, call);
   if (IsVerb(words) && !AsksForHelp(words) && !Configure(words[0], call.configuration))

@@ -127,7 +127,8 @@ void KeepUnwatched(const Places& places, const std::string& job,
 
 void RemoveReadSegments(Observations& observations, const std::string& job) {
   for (const SeenRun& run : observations.RunsOfJob(job)) {
-    if (run.has_segment && !run.live) unlink(observations.SegmentPathOf(run).c_str());
+    if (run.has_segment && !run.live && run.was_whole)
+      unlink(observations.SegmentPathOf(run).c_str());
   }
   unlink((observations.places().segment_dir + "/" + job + wire::kExitSuffix).c_str());
   for (const std::string& path : observations.ExitFilesOfJob(job)) unlink(path.c_str());

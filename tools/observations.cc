@@ -85,10 +85,11 @@ std::vector<SeenRun> Observations::RunsInSegments(const std::optional<std::strin
                     .live = reader->WriterLives(clock_),
                     .has_segment = true};
     if (job.has_value() && seen.job != *job) continue;
-    const Result<RunFacts> facts = ReadWhole(path, clock_);
-    if (facts.ok()) {
-      seen.state = facts->state();
-      const auto& steps = facts->steps_read();
+    const Result<SegmentFacts> whole = ReadWhole(path, clock_);
+    if (whole.ok()) {
+      seen.state = whole->facts.state();
+      seen.was_whole = whole->is_whole;
+      const auto& steps = whole->facts.steps_read();
       seen.newest_steps.assign(steps.end() - std::min(steps.size(), kNewestStepsMax), steps.end());
     }
     if (!seen.live) AddExits(UnreadExits(seen.job), seen.run, seen.state);
@@ -183,8 +184,10 @@ std::vector<SeenRun> Observations::RunsOfJob(const std::string& job) { return Jo
 std::vector<RunFacts> Observations::FactsOfJob(const std::string& job) {
   std::map<std::string, RunFacts> by_run;
   for (const std::string& name : SegmentNames()) {
-    const Result<RunFacts> facts = ReadWhole(SegmentPath(name), clock_);
-    if (facts.ok() && JobOf(facts->run()) == job) by_run[RunId(facts->run())] = *facts;
+    Result<SegmentFacts> whole = ReadWhole(SegmentPath(name), clock_);
+    if (!whole.ok() || JobOf(whole->facts.run()) != job) continue;
+    const std::string id = RunId(whole->facts.run());
+    by_run[id] = std::move(whole->facts);
   }
   if (Store* store = Database(); store != nullptr) {
     const Result<std::vector<RunFacts>> stored = store->FactsOfJob(job);

@@ -14,6 +14,7 @@
 #include "daemon/base/directories.h"
 #include "daemon/base/unique_fd.h"
 #include "daemon/explain/ignore_rules.h"
+#include "daemon/ingest/secret_words.h"
 #include "daemon/report/json_report.h"
 #include "daemon/report/text_layout.h"
 #include "daemon/report/text_report.h"
@@ -176,7 +177,7 @@ Verdict NothingSeen(const RunOptions& options, const std::string& job, const Job
   run.set_job(job);
   run.set_host(HostName());
   run.set_pid(exit.pid);
-  for (const std::string& word : options.command) run.add_command(word);
+  for (const std::string& word : WithoutSecrets(options.command)) run.add_command(word);
   run.set_ended_at(FormatUtc(exit.ended_real_ns));
   if (exit.exit_code.has_value()) run.set_exit_code(*exit.exit_code);
   if (exit.signal.has_value()) run.set_signal(*exit.signal);

@@ -36,5 +36,6 @@ void AddConfigVerb(CLI::App& app, VerbCall& call);
 void AddBuildObserverVerb(CLI::App& app, VerbCall& call);
 void AddCompletionVerb(CLI::App& app, VerbCall& call);
 void AddDoctorVerb(CLI::App& app, VerbCall& call);
+void AddGcVerb(CLI::App& app, VerbCall& call);
 
 }  // namespace nanwatch

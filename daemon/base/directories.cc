@@ -67,6 +67,22 @@ Status ProveWritable(const std::string& path) {
                                       " to a directory elsewhere");
 }
 
+// Whoever may replace files in a directory decides what we write to, and what is read as ours. A
+// umask of 002 makes directories that the group may write to. "", or a sentence about it.
+std::string CloseToOthers(const std::string& path, mode_t mode) {
+  if ((mode & (S_IWGRP | S_IWOTH)) == 0) return "";
+  struct stat info {};
+  const bool closed = chmod(path.c_str(), mode & 07777 & ~(S_IWGRP | S_IWOTH)) == 0 &&
+                      stat(path.c_str(), &info) == 0 && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  if (closed)
+    return "the state directory " + Quoted(path) +
+           " could be written by others: it was closed to them";
+  // File systems without modes of their own.
+  return "the state directory " + Quoted(path) +
+         " can be written by others, and its file system does not let that be changed: set " +
+         wire::kEnvStateDir + " to a directory on a local disk";
+}
+
 }  // namespace
 
 Environment ProcessEnvironment() {
@@ -128,7 +144,14 @@ Status EnsureSegmentDirectory(const std::string& path) {
 
 Result<StateDirectory> StateDirectoryPath(const Environment& environment) {
   if (const std::string chosen = environment(wire::kEnvStateDir); !chosen.empty()) {
-    if (chosen[0] == '/') return StateDirectory{chosen, ""};
+    if (chosen[0] == '/') {
+      const bool is_far = IsOnNetworkFileSystem(chosen);
+      return StateDirectory{chosen, is_far ? chosen +
+                                                 " is on a network file system, where the database "
+                                                 "may be damaged by a second host: set " +
+                                                 wire::kEnvStateDir + " to a local directory"
+                                           : ""};
+    }
     return Status(ErrorKind::kInvalid, std::string(wire::kEnvStateDir) + " is " + Quoted(chosen) +
                                            ", which is not an absolute path");
   }
@@ -152,7 +175,7 @@ Result<StateDirectory> StateDirectoryPath(const Environment& environment) {
   return StateDirectory{std::move(path), ""};
 }
 
-Status EnsureStateDirectory(const std::string& path) {
+Status EnsureStateDirectory(const std::string& path, std::string* note) {
   if (Status made = MakeWithParents(path); !made.ok()) {
     return made.WithContext(std::string("the state directory cannot be used (set ") +
                             wire::kEnvStateDir + " to another)");
@@ -166,6 +189,8 @@ Status EnsureStateDirectory(const std::string& path) {
                                               "; set " + wire::kEnvStateDir +
                                               " to a directory of your own");
   }
+  const std::string closed = S_ISDIR(info.st_mode) ? CloseToOthers(path, info.st_mode) : "";
+  if (note != nullptr) *note = closed;
   return ProveWritable(path);
 }
 

@@ -36,8 +36,9 @@ struct StateDirectory {
 // that is on a network file system, /var/tmp/nanwatch-UID with a note. Creates nothing.
 [[nodiscard]] Result<StateDirectory> StateDirectoryPath(const Environment& environment);
 
-// Creates it and its parents (0700) when absent, and proves that a file can be written there.
-[[nodiscard]] Status EnsureStateDirectory(const std::string& path);
+// Creates it and its parents (0700) when absent, and proves that a file can be written there. One
+// of ours that others may write to is closed to them; `note`, where given, then says so.
+[[nodiscard]] Status EnsureStateDirectory(const std::string& path, std::string* note = nullptr);
 
 // Where the daemon keeps its files when the state directory cannot be used: in memory, gone at the
 // next boot, bounded by kBesideBytesMax.

@@ -18,6 +18,11 @@ ErrorKind KindOf(int error) {
     case EPERM:
     case EROFS:
       return ErrorKind::kPermission;
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+    case EAGAIN:
+      return ErrorKind::kResources;
     default:
       return ErrorKind::kIo;
   }

@@ -26,6 +26,7 @@ enum class ErrorKind : uint8_t {
   kPermission,   // not ours, or not allowed
   kBusy,         // somebody else holds it
   kFull,         // no space left; may work later
+  kResources,    // no memory, descriptor or thread left for us; may work later
   kCorrupt,      // contents contradict themselves
   kUnsupported,  // written by another version
   kIo,           // any other failure of the system

@@ -34,6 +34,7 @@ std::string DevicesOf(uint32_t gpus) {
   return devices.empty() ? "cpu" : devices;
 }
 
+// A finding that got no site has its record, or the job counted that as dropped.
 uint64_t LostEvents(const RunState& state) {
   return state.records_dropped() + state.holes() + state.records_malformed();
 }
@@ -75,6 +76,7 @@ Coverage SumCoverage(const std::vector<RunFacts>& runs) {
     sum.set_tensors_checked(sum.tensors_checked() + state.tensors_checked());
     sum.set_bytes_checked(sum.bytes_checked() + state.bytes_checked());
     sum.set_lost_events(sum.lost_events() + LostEvents(state));
+    sum.set_records_thinned(sum.records_thinned() + state.records_thinned());
     for (int reason = 0; reason < state.unchecked_size(); ++reason) {
       if (state.unchecked(reason) == 0) continue;
       (*sum.mutable_unchecked())[UncheckedName(static_cast<uint32_t>(reason))] +=

@@ -2,6 +2,9 @@
 #include "daemon/correlate/unapplied_rule.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "daemon/correlate/wire_facts.h"
 #include "proto/wire/record.h"
@@ -20,11 +23,51 @@ bool WentOn(const ReachEvent& gradient, const Clocks& newest) {
   return UpdatesIn(newest) >= UpdatesIn(*gradient.clocks) + RoundOf(newest);
 }
 
-bool MayHaveMade(const ReachEvent& gradient, const ReachEvent& later) {
-  if (!IsOfUpdate(later) || later.ticket < gradient.ticket) return false;
-  return later.origin == gradient.origin || later.clocks == nullptr ||
-         UpdatesIn(*later.clocks) <= UpdatesIn(*gradient.clocks) + RoundOf(*later.clocks);
-}
+// The bad updates of a run, in the order in which they are asked for: a run has thousands of events,
+// and each of them asks.
+class BadUpdates {
+ public:
+  explicit BadUpdates(const std::vector<ReachEvent>& events) {
+    for (const ReachEvent& event : events) {
+      if (!IsOfUpdate(event)) continue;
+      Raise(end_of_origin_[event.origin], event.ticket + 1);
+      if (event.clocks == nullptr) Raise(end_without_clocks_, event.ticket + 1);
+      if (event.clocks != nullptr) later_.push_back({event.ticket, BeginOf(*event.clocks)});
+    }
+    std::sort(later_.begin(), later_.end(),
+              [](const Later& a, const Later& b) { return a.ticket < b.ticket; });
+    for (size_t i = later_.size(); i > 1; --i)
+      later_[i - 2].least_begin = std::min(later_[i - 2].least_begin, later_[i - 1].least_begin);
+  }
+
+  // Whether one that came after `gradient` may have been made of it.
+  [[nodiscard]] bool AnyMadeOf(const ReachEvent& gradient) const {
+    const auto same = end_of_origin_.find(gradient.origin);
+    if (same != end_of_origin_.end() && same->second > gradient.ticket) return true;
+    if (end_without_clocks_ > gradient.ticket) return true;
+    const auto first =
+        std::lower_bound(later_.begin(), later_.end(), gradient.ticket,
+                         [](const Later& later, uint64_t ticket) { return later.ticket < ticket; });
+    return first != later_.end() &&
+           first->least_begin <= static_cast<int64_t>(UpdatesIn(*gradient.clocks));
+  }
+
+ private:
+  struct Later {
+    uint64_t ticket;
+    int64_t least_begin;  // of this one and all behind it
+  };
+
+  // Updates after which its round began.
+  static int64_t BeginOf(const Clocks& clocks) {
+    return static_cast<int64_t>(UpdatesIn(clocks)) - static_cast<int64_t>(RoundOf(clocks));
+  }
+  static void Raise(uint64_t& value, uint64_t to) { value = std::max(value, to); }
+
+  std::unordered_map<int, uint64_t> end_of_origin_;  // ticket of its last, and one
+  uint64_t end_without_clocks_ = 0;
+  std::vector<Later> later_;  // by ticket
+};
 
 // The program read or tested it, and no backward pass that is known began at it.
 bool IsLossThatWasRead(const ReachEvent& event) {
@@ -36,13 +79,11 @@ bool IsRoot(const ReachEvent& event) {
   return event.reach == Reach::kLoss && event.how == ReachEvent::How::kRoot && event.pass != 0;
 }
 
-// A pass was made of it that an update may have taken, or an update.
-bool WasTrainedOn(const ReachEvent& loss, const ReachEvent& later) {
-  if (later.reach == Reach::kGradient ||
-      (later.reach == Reach::kLoss && later.how != ReachEvent::How::kEscape)) {
-    return later.origin == loss.origin && !later.unapplied;
-  }
-  return MayHaveMade(loss, later);
+// A pass was made of it that an update may have taken.
+bool IsTrainedPass(const ReachEvent& event) {
+  return !event.unapplied &&
+         (event.reach == Reach::kGradient ||
+          (event.reach == Reach::kLoss && event.how != ReachEvent::How::kEscape));
 }
 
 // Between the same two updates.
@@ -60,47 +101,59 @@ bool WasReadInItsStep(const ReachEvent& loss, const std::vector<Origin>& origins
   });
 }
 
-// An update of bad gradients would have left bad parameters. Of an Inf whose gradients are finite
-// nothing shows whether the update was made.
-bool HasBadGradients(const ReachEvent& root, const std::vector<ReachEvent>& events) {
-  return std::any_of(events.begin(), events.end(), [&root](const ReachEvent& event) {
-    return event.reach == Reach::kGradient && event.pass == root.pass;
-  });
-}
-
 // At level canary: torch.isfinite saw something bad between the begin of the pass and the next
 // update, and no value that was known by then: what the pass had made, or a norm of it.
-bool WasTestedAfter(const ReachEvent& root, const std::vector<ValueNode>& nodes) {
-  return std::any_of(nodes.begin(), nodes.end(), [&root](const ValueNode& node) {
-    return node.site != nullptr && node.site->op() == "torch.isfinite" &&
-           node.ticket > root.ticket && node.clocks != nullptr &&
-           UpdatesIn(*node.clocks) == UpdatesIn(*root.clocks);
+bool WasTestedAfter(const ReachEvent& root, const std::vector<const ValueNode*>& tests) {
+  return std::any_of(tests.begin(), tests.end(), [&root](const ValueNode* test) {
+    return test->ticket > root.ticket && UpdatesIn(*test->clocks) == UpdatesIn(*root.clocks);
   });
 }
 
-bool IsUnapplied(const ReachEvent& event, const Clocks& newest, const std::vector<Origin>& origins,
-                 const std::vector<ValueNode>& nodes, const std::vector<ReachEvent>& events,
-                 const std::vector<BadRead>& reads) {
-  if (event.clocks == nullptr || !WentOn(event, newest)) return false;
-  const auto none = [&events, &event](bool (*made)(const ReachEvent&, const ReachEvent&)) {
-    return std::none_of(events.begin(), events.end(),
-                        [&](const ReachEvent& later) { return made(event, later); });
-  };
-  if (IsLossThatWasRead(event)) return none(&WasTrainedOn);
-  if (newest.scaler_skips() != 0 || !none(&MayHaveMade)) return false;
+// What all events of a run are asked about.
+struct RunFactsAsked {
+  const Clocks& newest;
+  const std::vector<Origin>& origins;
+  const std::vector<BadRead>& reads;
+  BadUpdates updates;
+  std::unordered_set<uint64_t> passes_with_gradients = {};
+  std::unordered_set<int> origins_trained_on = {};  // once it is known what was unapplied
+  std::vector<const ValueNode*> tests = {};         // by torch.isfinite
+  std::unordered_set<uint64_t> updates_at_switch = {};
+};
+
+RunFactsAsked Collect(const std::vector<const Record*>& records, const Clocks& newest,
+                      const std::vector<Origin>& origins, const std::vector<ValueNode>& nodes,
+                      const std::vector<BadRead>& reads, const std::vector<ReachEvent>& events) {
+  RunFactsAsked run{newest, origins, reads, BadUpdates(events)};
+  for (const ReachEvent& event : events) {
+    if (event.reach == Reach::kGradient) run.passes_with_gradients.insert(event.pass);
+  }
+  for (const ValueNode& node : nodes) {
+    if (node.site != nullptr && node.clocks != nullptr && node.site->op() == "torch.isfinite")
+      run.tests.push_back(&node);
+  }
+  for (const Record* record : records) {
+    if (!record->has_level()) continue;
+    const auto why = static_cast<wire::LevelRecord::Why>(record->level().why());
+    if (why == wire::LevelRecord::Why::kAsked || why == wire::LevelRecord::Why::kDeadline)
+      run.updates_at_switch.insert(UpdatesIn(record->clocks()));
+  }
+  return run;
+}
+
+bool IsUnapplied(const ReachEvent& event, const RunFactsAsked& run) {
+  if (event.clocks == nullptr || !WentOn(event, run.newest)) return false;
+  if (IsLossThatWasRead(event)) {
+    return !run.origins_trained_on.contains(event.origin) && !run.updates.AnyMadeOf(event);
+  }
+  if (run.newest.scaler_skips() != 0 || run.updates.AnyMadeOf(event)) return false;
   if (event.reach == Reach::kGradient) return true;
   if (!IsRoot(event) || event.origin < 0) return false;
-  return HasBadGradients(event, events) ? WasReadInItsStep(event, origins, reads)
-                                        : WasTestedAfter(event, nodes);
-}
-
-bool SwitchedInItsStep(const ReachEvent& event, const std::vector<const Record*>& records) {
-  return std::any_of(records.begin(), records.end(), [&event](const Record* record) {
-    if (!record->has_level()) return false;
-    const auto why = static_cast<wire::LevelRecord::Why>(record->level().why());
-    return (why == wire::LevelRecord::Why::kAsked || why == wire::LevelRecord::Why::kDeadline) &&
-           UpdatesIn(record->clocks()) == UpdatesIn(*event.clocks);
-  });
+  // An update of bad gradients would have left bad parameters. Of an Inf whose gradients are finite
+  // nothing shows whether the update was made.
+  return run.passes_with_gradients.contains(event.pass)
+             ? WasReadInItsStep(event, run.origins, run.reads)
+             : WasTestedAfter(event, run.tests);
 }
 
 }  // namespace
@@ -114,14 +167,18 @@ bool UnappliedUndecided(const std::vector<ReachEvent>& events) {
 void MarkUnapplied(const std::vector<const Record*>& records, const Clocks& newest,
                    const std::vector<Origin>& origins, const std::vector<ValueNode>& nodes,
                    const std::vector<BadRead>& reads, std::vector<ReachEvent>& events) {
+  RunFactsAsked run = Collect(records, newest, origins, nodes, reads, events);
   // What was read last: it depends on what became of the pass that began at it.
   for (const bool read : {false, true}) {
     for (ReachEvent& event : events) {
       if (IsLossThatWasRead(event) != read) continue;
-      event.unapplied = IsUnapplied(event, newest, origins, nodes, events, reads);
+      event.unapplied = IsUnapplied(event, run);
       event.perhaps_hidden = event.unapplied &&
                              (event.reach == Reach::kGradient || IsRoot(event)) &&
-                             SwitchedInItsStep(event, records);
+                             run.updates_at_switch.contains(UpdatesIn(*event.clocks));
+    }
+    for (const ReachEvent& event : events) {
+      if (IsTrainedPass(event)) run.origins_trained_on.insert(event.origin);
     }
   }
 }

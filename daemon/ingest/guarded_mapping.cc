@@ -21,30 +21,47 @@ namespace ipc = boost::interprocess;
 struct Guard {
   std::atomic<uintptr_t> begin{0};  // 0: free
   std::atomic<uintptr_t> end{0};
+  std::atomic<uint32_t> mended{0};  // pages
 };
+
+// Each mended page is a mapping of its own, of which the kernel allows some 65,000. A segment that
+// misses more pages than this is read as zeros from one end to the other.
+constexpr uint32_t kPagesMendedMax = 64;
 
 // Static, because a signal handler can be given nothing.
 std::array<Guard, kMappingsMax> guards;
 struct sigaction found_disposition;
 uintptr_t page_bytes;
 
-bool IsGuarded(uintptr_t address) {
-  for (const Guard& guard : guards) {
+// nullptr when none guards the address.
+Guard* GuardOf(uintptr_t address) {
+  for (Guard& guard : guards) {
     const uintptr_t begin = guard.begin.load(std::memory_order_acquire);
     if (begin != 0 && address >= begin && address < guard.end.load(std::memory_order_relaxed))
-      return true;
+      return &guard;
   }
-  return false;
+  return nullptr;
+}
+
+bool PutZeros(uintptr_t begin, uintptr_t end) {
+  return mmap(reinterpret_cast<void*>(begin), end - begin, PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
 // mmap() is a bare system call: safe in a handler. The touch is repeated on return and meets zeros.
 void PutZerosUnderFault(int /*signal*/, siginfo_t* info, void* /*context*/) {
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
   const int saved_errno = errno;
-  void* page = reinterpret_cast<void*>(address & ~(page_bytes - 1));
-  const bool mended =
-      IsGuarded(address) && mmap(page, page_bytes, PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+  const uintptr_t page = address & ~(page_bytes - 1);
+  Guard* guard = GuardOf(address);
+  bool mended = false;
+  if (guard != nullptr && guard->mended.fetch_add(1) < kPagesMendedMax) {
+    mended = PutZeros(page, page + page_bytes);
+  } else if (guard != nullptr) {
+    const uintptr_t end = guard->end.load(std::memory_order_relaxed);
+    mended = PutZeros(guard->begin.load(std::memory_order_relaxed),
+                      (end + page_bytes - 1) & ~(page_bytes - 1));
+  }
   if (!mended) sigaction(SIGBUS, &found_disposition, nullptr);  // the repeated touch is theirs
   errno = saved_errno;
 }
@@ -68,6 +85,7 @@ size_t TakeGuard(const void* address, size_t bytes) {
   for (size_t i = 0; i < guards.size(); ++i) {
     if (guards[i].begin.load(std::memory_order_relaxed) != 0) continue;
     guards[i].end.store(begin + bytes, std::memory_order_relaxed);
+    guards[i].mended.store(0, std::memory_order_relaxed);
     guards[i].begin.store(begin, std::memory_order_release);
     return i;
   }

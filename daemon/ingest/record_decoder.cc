@@ -4,10 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
+#include "daemon/ingest/secret_words.h"
 #include "proto/wire/cell_record.h"
 #include "proto/wire/kernel_counts.h"
 #include "proto/wire/loader_samples.h"
@@ -460,11 +464,13 @@ Run DecodeRun(const wire::SegmentHeader& header) {
   out.set_program(Text(header.program));
   std::string_view rest(header.command,
                         std::min<size_t>(header.command_bytes, sizeof header.command));
+  std::vector<std::string> command;
   while (!rest.empty()) {
     const size_t end = std::min(rest.find('\0'), rest.size());
-    out.add_command(wire::CleanText(rest.substr(0, end), sizeof header.command));
+    command.push_back(wire::CleanText(rest.substr(0, end), sizeof header.command));
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
+  for (std::string& word : WithoutSecrets(std::move(command))) out.add_command(std::move(word));
   out.set_level(InRange(header.level, static_cast<uint32_t>(wire::Level::kAuto)));
   out.set_started_real_ns(header.started_real_ns);
   out.set_started_monotonic_ns(header.started_monotonic_ns);

@@ -63,8 +63,11 @@ void MergeInto(RunFacts& facts, const RunBatch& batch) {
 }
 
 void MergeInto(RunFacts& facts, const RunFacts& newer) {
+  const uint64_t thinned =
+      std::max(facts.state().records_thinned(), newer.state().records_thinned());
   *facts.mutable_run() = newer.run();
   *facts.mutable_state() = newer.state();
+  facts.mutable_state()->set_records_thinned(thinned);
   MergeSites(facts, newer.sites());
   MergeRecords(facts, newer.records());
   MergeReach(facts, newer.reach());

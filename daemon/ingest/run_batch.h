@@ -37,6 +37,7 @@ struct RunBatch {
   std::vector<StatsSnapshot> stats;
   std::optional<TrainingHistory> training;  // after `steps` and `stats`; absent: as it was
   SegmentCursor cursor;                     // where to go on once this is committed
+  bool more = false;  // there was more than one read takes: read again once this is acknowledged
 
   // Whether it holds anything that a person waits for, as opposed to counters that moved.
   [[nodiscard]] bool has_findings() const {

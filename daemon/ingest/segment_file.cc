@@ -80,6 +80,10 @@ Result<SegmentFile> SegmentFile::Open(const std::string& path, bool writable) {
   if (info.st_uid != geteuid()) {
     return Status(ErrorKind::kPermission, "belongs to user " + std::to_string(info.st_uid));
   }
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 || info.st_nlink > 1) {
+    return Status(ErrorKind::kPermission,
+                  info.st_nlink > 1 ? "has a second name" : "can be written by others");
+  }
   const Result<wire::SegmentHeader> header =
       ReadHeader(fd.get(), static_cast<uint64_t>(info.st_size));
   if (!header.ok()) return header.status();

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bitset>
-#include <cmath>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -11,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/ingest/live_section.h"
 #include "daemon/ingest/name_cache.h"
 #include "daemon/ingest/published.h"
+#include "daemon/ingest/read_limits.h"
 #include "daemon/ingest/record_decoder.h"
 #include "daemon/ingest/segment_file.h"
 #include "daemon/ingest/site_section.h"
@@ -20,7 +21,6 @@
 #include "daemon/ingest/step_section.h"
 #include "daemon/ingest/writer_liveness.h"
 #include "proto/wire/first_findings.h"
-#include "proto/wire/live_block.h"
 #include "proto/wire/ring.h"
 #include "proto/wire/step_ring.h"
 
@@ -29,27 +29,28 @@ namespace {
 
 using wire::SectionType;
 
+// A record that a thread of a living job reserved and did not complete in time. It was passed over,
+// but its slots are not released: the thread may go on and store to them, so they must not be given
+// to another record before its process is dead.
+struct OpenHole {
+  uint64_t slot;
+  uint64_t slots;
+};
+
+// What an honest job leaves takes one or two; so much is kept in memory at once.
+constexpr int kReadsOfWholeMax = 4;
+
+// Of a job that leaves more, the oldest are released.
+constexpr size_t kOpenHolesMax = 256;
+
 // What a batch leaves behind once it is acknowledged.
 struct Progress {
   SegmentCursor cursor;
+  std::vector<OpenHole> holes;
   std::bitset<wire::kFirstFindingsMax> firsts;
   std::bitset<wire::kReachKinds> reaches;
   uint64_t trails = 0;
 };
-
-// The three figures are read one by one while the job may be writing them, and may be anything.
-void SetOverhead(const wire::Overhead& overhead, RunState& state) {
-  state.set_steps_off(overhead.steps_off);
-  state.set_off_now(overhead.off_now);
-  const bool in_order = overhead.low <= overhead.percent && overhead.percent <= overhead.high;
-  if (overhead.pairs == 0 || !in_order || !std::isfinite(overhead.low) ||
-      !std::isfinite(overhead.high)) {
-    return;
-  }
-  state.set_overhead_percent(overhead.percent);
-  state.set_overhead_low(overhead.low);
-  state.set_overhead_high(overhead.high);
-}
 
 }  // namespace
 
@@ -70,14 +71,21 @@ struct SegmentReader::Impl {
     return wire::RingReader::Open(section.data, section.bytes, cursor);
   }
 
-  void ReadRing(RunBatch& batch, bool to_end, uint64_t now_ns);
+  void ReadRing(RunBatch& batch, bool to_end, uint64_t now_ns, ReadBudget& budget);
   void ReadFirstFindings(RunBatch& batch);
   void ReadReach(RunBatch& batch);
   void ReadTrails(RunBatch& batch);
-  void ReadLive(RunState& state) const;
   void ReadIgnore();
   void ReleaseUpTo(uint64_t cursor) const;
-  void AddRecord(RunBatch& batch, const unsigned char* bytes, size_t size);
+  void ReadLateRecords(RunBatch& batch);
+  void FindOpenHoles(uint64_t begin, const IsStored& is_stored);
+  void HoldOpen(const OpenHole& hole, Progress& progress) const;
+  [[nodiscard]] uint64_t Releasable() const {
+    return done.holes.empty() ? done.cursor.ring
+                              : std::min(done.cursor.ring, done.holes.front().slot);
+  }
+  // False when it is malformed or in the batch already.
+  bool AddRecord(RunBatch& batch, const unsigned char* bytes, size_t size);
 
   SegmentFile file;
   Access access;
@@ -92,22 +100,23 @@ struct SegmentReader::Impl {
   Published published_done;
   Published published_pending;
   bool read_once = false;
+  bool more = false;                     // than the acknowledged read took
   std::unordered_set<uint64_t> tickets;  // of the batch under construction
 
   uint64_t hole_slot = 0;      // where reading waits for a record to be completed,
   uint64_t hole_since_ns = 0;  // and since when; 0: nowhere
 };
 
-void SegmentReader::Impl::AddRecord(RunBatch& batch, const unsigned char* bytes, size_t size) {
+bool SegmentReader::Impl::AddRecord(RunBatch& batch, const unsigned char* bytes, size_t size) {
   std::optional<Record> record = DecodeRecord(bytes, size, names);
-  if (!record) {
-    ++pending.cursor.malformed;
-  } else if (tickets.insert(record->ticket()).second) {
-    batch.records.push_back(*std::move(record));
-  }
+  if (!record) ++pending.cursor.malformed;
+  if (!record || !tickets.insert(record->ticket()).second) return false;
+  batch.records.push_back(*std::move(record));
+  return true;
 }
 
-void SegmentReader::Impl::ReadRing(RunBatch& batch, bool to_end, uint64_t now_ns) {
+void SegmentReader::Impl::ReadRing(RunBatch& batch, bool to_end, uint64_t now_ns,
+                                   ReadBudget& budget) {
   std::optional<wire::RingReader> ring = OpenRing(done.cursor.ring);
   if (!ring) return;
   // A thread that was stopped in the middle of a record, while others went on, is waited for, not
@@ -115,8 +124,11 @@ void SegmentReader::Impl::ReadRing(RunBatch& batch, bool to_end, uint64_t now_ns
   const bool waited = hole_since_ns != 0 && now_ns - hole_since_ns >= kHoleWaitNs;
   wire::Holes holes = to_end ? wire::Holes::kSkip : wire::Holes::kWait;
   wire::RecordCopy copy;
-  for (uint64_t left = ring->capacity(); left > 0; --left) {
+  LapLimit lap(ring->capacity(), ring->cursor());
+  while (true) {
     const uint64_t at = ring->cursor();
+    batch.more = lap.IsReached(at) || budget.is_spent();
+    if (batch.more) break;
     wire::RingRead read = ring->Read(copy, holes);
     if (read == wire::RingRead::kPending) {
       if (hole_since_ns == 0 || hole_slot != at) {
@@ -125,16 +137,61 @@ void SegmentReader::Impl::ReadRing(RunBatch& batch, bool to_end, uint64_t now_ns
         break;
       }
       if (!waited) break;
+      const uint64_t passed = ring->hole_slots();
       read = ring->Read(copy, wire::Holes::kSkip);
+      HoldOpen({at, ring->hole_slots() - passed}, pending);
       hole_since_ns = 0;
     }
     if (read == wire::RingRead::kEmpty) break;
-    if (read == wire::RingRead::kRecord) AddRecord(batch, copy.bytes, copy.header().bytes);
+    if (read == wire::RingRead::kRecord && AddRecord(batch, copy.bytes, copy.header().bytes))
+      budget.Take(batch.records.back());
   }
   pending.cursor.ring = ring->cursor();
   pending.cursor.holes += ring->hole_slots();
   pending.cursor.malformed += ring->malformed();
   if (ring->cursor() != hole_slot) hole_since_ns = 0;
+}
+
+void SegmentReader::Impl::HoldOpen(const OpenHole& hole, Progress& progress) const {
+  progress.holes.push_back(hole);
+  if (progress.holes.size() > kOpenHolesMax) progress.holes.erase(progress.holes.begin());
+}
+
+// Of what was passed over, what has been completed meanwhile.
+void SegmentReader::Impl::ReadLateRecords(RunBatch& batch) {
+  wire::RecordCopy copy;
+  std::erase_if(pending.holes, [&](const OpenHole& hole) {
+    std::optional<wire::RingReader> ring = OpenRing(hole.slot);
+    if (!ring) return true;
+    const wire::RingRead read = ring->Read(copy, wire::Holes::kWait);
+    if (read == wire::RingRead::kPending) return false;
+    if (read != wire::RingRead::kRecord) return true;
+    if (AddRecord(batch, copy.bytes, copy.header().bytes))
+      pending.cursor.holes -= std::min(pending.cursor.holes, hole.slots);
+    return true;
+  });
+}
+
+// An earlier daemon has read beyond them, and not released them. One that was completed meanwhile
+// looks as those that were read: it is the one that is not stored.
+void SegmentReader::Impl::FindOpenHoles(uint64_t begin, const IsStored& is_stored) {
+  std::optional<wire::RingReader> ring = OpenRing(begin);
+  if (!ring) return;
+  wire::RecordCopy copy;
+  LapLimit lap(ring->capacity(), begin);
+  while (ring->cursor() < done.cursor.ring && !lap.IsReached(ring->cursor())) {
+    const uint64_t at = ring->cursor();
+    wire::RingRead read = ring->Read(copy, wire::Holes::kWait);
+    if (read == wire::RingRead::kPending) {
+      const uint64_t passed = ring->hole_slots();
+      read = ring->Read(copy, wire::Holes::kSkip);
+      if (at < done.cursor.ring) HoldOpen({at, ring->hole_slots() - passed}, done);
+    } else if (read == wire::RingRead::kRecord && done.cursor.holes > 0 && is_stored) {
+      const std::optional<Record> record = DecodeRecord(copy.bytes, copy.header().bytes, names);
+      if (record && !is_stored(record->ticket())) HoldOpen({at, ring->cursor() - at}, done);
+    }
+    if (read == wire::RingRead::kEmpty) break;
+  }
 }
 
 // Records among the first findings that may not have fit into the ring. Slots are used in order:
@@ -152,7 +209,7 @@ void SegmentReader::Impl::ReadFirstFindings(RunBatch& batch) {
     pending.firsts[i] = true;
     wire::RecordCopy copy;
     if (wire::ReadFirstFinding(places[i], copy)) {
-      AddRecord(batch, copy.bytes, copy.header().bytes);
+      (void)AddRecord(batch, copy.bytes, copy.header().bytes);
     } else {
       ++pending.cursor.malformed;
     }
@@ -185,32 +242,13 @@ void SegmentReader::Impl::ReadTrails(RunBatch& batch) {
       wire::TrailReader::Open(section.data, section.bytes, done.trails);
   if (!reader) return;
   const auto entry = std::make_unique<wire::TrailEntry>();
-  for (int i = 0; i < wire::kTrails && reader->Read(*entry); ++i) {
+  LapLimit lap(reader->capacity(), reader->cursor());
+  for (int i = 0; i < wire::kTrails && !lap.IsReached(reader->cursor()) && reader->Read(*entry);
+       ++i) {
     if (!tickets.insert(entry->ticket).second) continue;
     batch.records.push_back(DecodeTrail(*entry, names));
   }
   pending.trails = reader->cursor();
-}
-
-void SegmentReader::Impl::ReadLive(RunState& state) const {
-  const wire::LiveCopy copy = wire::ReadLive(LiveBlockOf(file));
-  state.set_heartbeat_ns(copy.heartbeat_ns);
-  state.set_ops_seen(copy.facts.ops_seen);
-  state.set_tensors_checked(copy.facts.tensors_checked);
-  state.set_bytes_checked(copy.facts.bytes_checked);
-  state.set_values_bad(copy.facts.values_bad);
-  state.set_records_dropped(std::max(copy.values_dropped, LookAt(file).dropped));
-  state.set_names_dropped(copy.names_dropped);
-  state.set_sites_dropped(copy.sites_dropped);
-  for (const uint64_t count : copy.facts.unchecked) state.add_unchecked(count);
-  state.set_gpus(copy.facts.gpus);
-  for (const uint64_t steps : copy.facts.steps_watched) state.add_steps_watched(steps);
-  SetOverhead(copy.facts.overhead, state);
-  state.set_live_state(static_cast<uint32_t>(copy.facts.state));
-  state.set_level(static_cast<uint32_t>(copy.facts.level));
-  state.set_tickets(copy.tickets);
-  *state.mutable_clocks() = DecodeClocks(copy.facts.clocks);
-  if (copy.facts.loss_known) state.set_loss(copy.facts.loss);
 }
 
 // Read once: the job wrote it before the file got its name.
@@ -249,16 +287,17 @@ bool SegmentReader::IsUnlinked() const { return impl_->file.LinkCount() == 0; }
 
 uint64_t SegmentReader::inode() const { return impl_->file.inode(); }
 
-void SegmentReader::Resume(const SegmentCursor& cursor) {
+void SegmentReader::Resume(const SegmentCursor& cursor, const IsStored& is_stored) {
   const Published now = LookAt(impl_->file);
   if (cursor.ring > now.reserved || cursor.steps > now.steps || cursor.stats > now.stats) return;
   const uint64_t released = impl_->done.cursor.ring;
   impl_->done.cursor = cursor;
   impl_->done.cursor.ring = std::max(cursor.ring, released);
-  impl_->ReleaseUpTo(impl_->done.cursor.ring);
+  impl_->FindOpenHoles(released, is_stored);
+  impl_->ReleaseUpTo(impl_->Releasable());
 }
 
-Result<RunBatch> SegmentReader::Read(bool to_end, const Clock& clock) {
+Result<RunBatch> SegmentReader::Read(bool to_end, const Clock& clock, Counts counts) {
   Impl& impl = *impl_;
   if (impl.file.IsCutShort())
     return Status(ErrorKind::kCorrupt, "was cut short while it was in use");
@@ -269,14 +308,16 @@ Result<RunBatch> SegmentReader::Read(bool to_end, const Clock& clock) {
   impl.published_pending =
       LookAt(impl.file);  // before the rest: what comes during it is news again
   impl.tickets.clear();
-  impl.ReadRing(batch, to_end, clock.monotonic_ns());
+  ReadBudget budget(kReadBytesMax);
+  impl.ReadLateRecords(batch);
+  impl.ReadRing(batch, to_end, clock.monotonic_ns(), budget);
   impl.ReadFirstFindings(batch);
   impl.ReadReach(batch);
-  impl.sites.Read(impl.file, impl.names, batch);
-  ReadSteps(impl.file, impl.names, impl.pending.cursor, batch);
+  impl.sites.Read(impl.file, impl.names, counts == Counts::kAll, budget, batch);
+  ReadSteps(impl.file, impl.names, budget, impl.pending.cursor, batch);
   impl.ReadTrails(batch);
-  ReadStats(impl.file, impl.names, impl.pending.cursor, batch);
-  impl.ReadLive(batch.state);
+  ReadStats(impl.file, impl.names, budget, impl.pending.cursor, batch);
+  ReadLive(impl.file, batch.state);
   batch.cursor = impl.pending.cursor;
   batch.state.set_holes(batch.cursor.holes);
   batch.state.set_records_malformed(batch.cursor.malformed);
@@ -291,23 +332,24 @@ Status SegmentReader::Acknowledge(const RunBatch& batch) {
   impl.sites.Acknowledge();
   impl.published_done = impl.published_pending;
   impl.read_once = true;
-  impl.ReleaseUpTo(batch.cursor.ring);
+  impl.more = batch.more;
+  impl.ReleaseUpTo(impl.Releasable());
   return Status();
 }
 
 bool SegmentReader::HasNews() const {
-  return !impl_->read_once || impl_->hole_since_ns != 0 ||
-         LookAt(impl_->file) != impl_->published_done;
+  return !impl_->read_once || impl_->hole_since_ns != 0 || impl_->sites.has_unread() ||
+         impl_->more || !impl_->done.holes.empty() || LookAt(impl_->file) != impl_->published_done;
 }
 
 bool SegmentReader::HasUrgentNews() const {
-  if (!impl_->read_once || impl_->hole_since_ns != 0) return true;
+  if (!impl_->read_once || impl_->hole_since_ns != 0 || impl_->more) return true;
   return IsUrgent(impl_->file, impl_->published_done, LookAt(impl_->file));
 }
 
 RunGlance SegmentReader::Glance(uint64_t steps_max) const {
   RunGlance glance;
-  impl_->ReadLive(glance.state);
+  ReadLive(impl_->file, glance.state);
   glance.last_steps = ReadLastSteps(impl_->file, impl_->names, steps_max);
   glance.last_stats = ReadNewestStats(impl_->file, impl_->names);
   return glance;
@@ -323,16 +365,22 @@ bool SegmentReader::WriterLives(const Clock& clock) {
                                clock.monotonic_ns());
 }
 
-Result<RunFacts> ReadWhole(const std::string& path, const Clock& clock) {
+Result<SegmentFacts> ReadWhole(const std::string& path, const Clock& clock) {
   Result<SegmentReader> reader = SegmentReader::Open(path, SegmentReader::Access::kLook);
   if (!reader.ok()) return reader.status();
   const bool ended = !reader->WriterLives(clock);
-  Result<RunBatch> batch = reader->Read(/*to_end=*/ended, clock);
-  if (!batch.ok()) return batch.status();
-  RunFacts facts;
-  MergeInto(facts, *batch);
-  facts.mutable_state()->set_ended(ended);
-  return facts;
+  SegmentFacts whole;
+  for (int reads = 1; reads == 1 || (!whole.is_whole && reads <= kReadsOfWholeMax); ++reads) {
+    const Result<RunBatch> batch = reader->Read(/*to_end=*/ended, clock);
+    if (!batch.ok()) return batch.status();
+    if (Status kept = reader->Acknowledge(*batch); !kept.ok()) return kept;
+    MergeInto(whole.facts, *batch);
+    whole.is_whole = !batch->more;
+  }
+  RunState& state = *whole.facts.mutable_state();
+  state.set_ended(ended);
+  if (ended && !whole.is_whole) state.set_records_dropped(state.records_dropped() + 1);
+  return whole;
 }
 
 }  // namespace nanwatch

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,7 +23,8 @@
 
 namespace nanwatch {
 
-inline constexpr uint64_t kSegmentBytesMax = uint64_t{256} << 20;
+// Four times what this version's jobs make. What lies behind a lie about it costs memory and time.
+inline constexpr uint64_t kSegmentBytesMax = uint64_t{32} << 20;
 inline constexpr uint32_t kSitesMax = 1 << 16;  // sites beyond it are not read
 // In a living process a slot that was reserved and never completed is passed over after this long.
 inline constexpr uint64_t kHoleWaitNs = 2'000'000'000;
@@ -39,6 +41,10 @@ class SegmentReader {
   enum class Access : uint8_t {
     kLook,     // tools: consumes nothing, works on a file opened read-only
     kConsume,  // the daemon: releases what was committed
+  };
+  enum class Counts : uint8_t {
+    kAll,         // every site that has changed
+    kOfNewSites,  // the others are news still: HasNews
   };
 
   // kUnsupported: another wire major; kInvalid: not a segment, or garbage; kPermission: not ours.
@@ -57,12 +63,17 @@ class SegmentReader {
   // Goes on from where an earlier daemon stopped, and releases what that one committed and could
   // not release any more (kConsume). A cursor beyond what the segment has belongs to another
   // segment and is ignored. A job that creates its segment again after a removal keeps its numbers.
-  void Resume(const SegmentCursor& cursor);
+  // Where the earlier daemon passed over records, `is_stored` is asked for each that may be one of
+  // them: what was completed since is read.
+  using IsStored = std::function<bool(uint64_t ticket)>;
+  void Resume(const SegmentCursor& cursor, const IsStored& is_stored = nullptr);
 
   // Everything that is new since the last Acknowledge. `to_end`: the writer is dead, holes are
   // passed over at once. Changes nothing: until the batch is acknowledged the next Read brings it
-  // again. kCorrupt when the file was cut short.
-  [[nodiscard]] Result<RunBatch> Read(bool to_end, const Clock& clock);
+  // again. At most about kReadBytesMax are decoded; RunBatch::more then says that there is more.
+  // kCorrupt when the file was cut short.
+  [[nodiscard]] Result<RunBatch> Read(bool to_end, const Clock& clock,
+                                      Counts counts = Counts::kAll);
 
   // The batch of the latest Read is safe in the database: release its ring slots (kConsume) and do
   // not bring it again.
@@ -95,8 +106,15 @@ class SegmentReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// The facts that a segment holds now. Consumes nothing; tools use it when no daemon is running.
-// `ended` in the state is set when the writer is dead.
-[[nodiscard]] Result<RunFacts> ReadWhole(const std::string& path, const Clock& clock);
+// What a segment holds now.
+struct SegmentFacts {
+  RunFacts facts;  // `ended` in the state is set when the writer is dead
+  bool is_whole =
+      true;  // false: it holds more; of an ended one a record at least counts as dropped
+};
+
+// Consumes nothing; tools use it when no daemon is running. Reads as often as there is more, but
+// for a writer that goes on for ever.
+[[nodiscard]] Result<SegmentFacts> ReadWhole(const std::string& path, const Clock& clock);
 
 }  // namespace nanwatch

@@ -22,27 +22,36 @@ bool IsPassedOn(wire::FindingClass finding_class) {
 
 }  // namespace
 
-void SiteChanges::Read(const SegmentFile& file, const NameCache& names, RunBatch& batch) {
+void SiteChanges::Read(const SegmentFile& file, const NameCache& names, bool counts,
+                       ReadBudget& budget, RunBatch& batch) {
   pending_.clear();
   const SegmentFile::Section& section = file.section(SectionType::kSites);
   const std::optional<wire::SiteReader> reader =
       wire::SiteReader::Open(section.data, section.bytes);
   if (!reader) return;
   const uint32_t count = std::min(reader->Count(), kSitesMax);
-  for (uint32_t id = 1; id <= count; ++id) {
+  pending_unread_ = !counts && first_unknown_ > 1;
+  for (uint32_t id = counts ? 1 : first_unknown_; id <= count; ++id) {
     const std::optional<wire::Site> site = reader->Get(id);
     if (!site) continue;
     const SiteCount now{site->count, site->last_ticket};
     const auto known = done_.find(id);
     if (known != done_.end() && known->second == now) continue;
+    if (budget.is_spent()) {
+      pending_unread_ = batch.more = true;
+      break;
+    }
     if (known == done_.end()) ++batch.sites_new;
     pending_.emplace_back(id, now);
     batch.sites.push_back(DecodeSite(id, *site, names));
+    budget.Take(batch.sites.back());
   }
 }
 
 void SiteChanges::Acknowledge() {
   for (const auto& [id, count] : pending_) done_[id] = count;
+  while (done_.contains(first_unknown_)) ++first_unknown_;
+  has_unread_ = pending_unread_;
 }
 
 std::vector<Site> ReadNewestSites(const SegmentFile& file, const NameCache& names,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/ingest/name_cache.h"
+#include "daemon/ingest/read_limits.h"
 #include "daemon/ingest/run_batch.h"
 #include "daemon/ingest/segment_file.h"
 #include "facts.pb.h"
@@ -18,10 +19,15 @@ namespace nanwatch {
 
 class SiteChanges {
  public:
-  // Those that are new or have changed since the last Acknowledge.
-  void Read(const SegmentFile& file, const NameCache& names, RunBatch& batch);
+  // Those that are new since the last Acknowledge, and with `counts` those that were counted on, as
+  // far as the budget goes. Without, nothing of the known ones is touched: in a storm all of them
+  // are counted on all the time.
+  void Read(const SegmentFile& file, const NameCache& names, bool counts, ReadBudget& budget,
+            RunBatch& batch);
   // What the latest Read brought is not brought again.
   void Acknowledge();
+  // Whether counts were left out since they were last read and acknowledged.
+  [[nodiscard]] bool has_unread() const { return has_unread_; }
 
  private:
   struct SiteCount {
@@ -32,6 +38,9 @@ class SiteChanges {
 
   std::unordered_map<uint32_t, SiteCount> done_;
   std::vector<std::pair<uint32_t, SiteCount>> pending_;
+  uint32_t first_unknown_ = 1;  // sites below it are all in `done_`
+  bool has_unread_ = false;
+  bool pending_unread_ = false;
 };
 
 // As SegmentReader::NewestSites.

@@ -12,18 +12,20 @@ namespace nanwatch {
 
 using wire::SectionType;
 
-// One lap of the ring at most, as steps.
-void ReadStats(const SegmentFile& file, const NameCache& names, SegmentCursor& cursor,
-               RunBatch& batch) {
+void ReadStats(const SegmentFile& file, const NameCache& names, ReadBudget& budget,
+               SegmentCursor& cursor, RunBatch& batch) {
   const SegmentFile::Section& section = file.section(SectionType::kStats);
   std::optional<wire::StatsReader> reader =
       wire::StatsReader::Open(section.data, section.bytes, cursor.stats);
   if (!reader) return;
-  uint64_t left = section.bytes / sizeof(wire::StatsEntry);
+  LapLimit lap(section.bytes / sizeof(wire::StatsEntry), reader->cursor());
   wire::StatsCopy copy;
-  while (left > 0 && reader->Read(copy)) {
-    left -= std::min<uint64_t>(left, 1 + copy.parameters.size() + copy.layers.size());
+  while (true) {
+    const bool stop = lap.IsReached(reader->cursor()) || budget.is_spent();
+    batch.more |= stop;
+    if (stop || !reader->Read(copy)) break;
     batch.stats.push_back(DecodeStats(copy, names));
+    budget.Take(batch.stats.back());
   }
   cursor.stats = reader->cursor();
   cursor.stats_lost += reader->lost();
@@ -37,8 +39,10 @@ std::optional<StatsSnapshot> ReadNewestStats(const SegmentFile& file, const Name
   std::optional<wire::StatsReader> reader =
       wire::StatsReader::Open(section.data, section.bytes, written - std::min(written, half));
   wire::StatsCopy copy;
+  if (!reader) return std::nullopt;
+  LapLimit lap(2 * half, reader->cursor());
   bool any = false;
-  for (uint64_t left = half; reader && left > 0 && reader->Read(copy); --left) any = true;
+  while (!lap.IsReached(reader->cursor()) && reader->Read(copy)) any = true;
   return any ? std::optional(DecodeStats(copy, names)) : std::nullopt;
 }
 

@@ -61,16 +61,20 @@ StepSummary DecodeStep(const SegmentFile& file, const NameCache& names, uint64_t
 
 }  // namespace
 
-void ReadSteps(const SegmentFile& file, const NameCache& names, SegmentCursor& cursor,
-               RunBatch& batch) {
+void ReadSteps(const SegmentFile& file, const NameCache& names, ReadBudget& budget,
+               SegmentCursor& cursor, RunBatch& batch) {
   const SegmentFile::Section& section = file.section(SectionType::kSteps);
   std::optional<wire::StepReader> reader =
       wire::StepReader::Open(section.data, section.bytes, cursor.steps);
   if (!reader) return;
-  const uint64_t entries_max = section.bytes / sizeof(wire::StepEntry);
+  LapLimit lap(reader->capacity(), reader->cursor());
   wire::StepEntry entry;
-  for (uint64_t i = 0; i < entries_max && reader->Read(entry); ++i) {
+  while (true) {
+    const bool stop = lap.IsReached(reader->cursor()) || budget.is_spent();
+    batch.more |= stop;
+    if (stop || !reader->Read(entry)) break;
     batch.steps.push_back(DecodeStep(file, names, reader->cursor() - 1, entry));
+    budget.Take(batch.steps.back());
   }
   cursor.steps = reader->cursor();
   cursor.steps_lost += reader->lost();
@@ -84,7 +88,9 @@ std::vector<StepSummary> ReadLastSteps(const SegmentFile& file, const NameCache&
       wire::StepReader::Open(section.data, section.bytes, written - std::min(written, steps_max));
   std::vector<StepSummary> steps;
   wire::StepEntry entry;
-  for (uint64_t i = 0; reader && i < steps_max && reader->Read(entry); ++i) {
+  if (!reader) return steps;
+  LapLimit lap(reader->capacity(), reader->cursor());
+  while (steps.size() < steps_max && !lap.IsReached(reader->cursor()) && reader->Read(entry)) {
     steps.push_back(DecodeStep(file, names, reader->cursor() - 1, entry));
   }
   return steps;

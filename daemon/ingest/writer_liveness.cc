@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "daemon/base/directories.h"
+#include "daemon/base/unique_fd.h"
 #include "proto/wire/place.h"
 
 namespace nanwatch {
@@ -59,6 +60,11 @@ bool IsOfAnotherPlace(const wire::SegmentHeader& header, const HostIdentity& sel
   return boot_id == self.boot_id && header.pid_namespace != 0 && !same_namespace;
 }
 
+bool IsLocked(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  return fd.valid() && SomebodyHoldsLock(fd.get());
+}
+
 uint64_t ProcessStartTicks(int32_t pid) {
   if (pid <= 0) return 0;
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
@@ -86,7 +92,8 @@ bool WriterLiveness::Lives(int fd, const wire::SegmentHeader& header, uint64_t h
     return host != self_.host && HeartbeatMoves(heartbeat_ns, now_ns);
   }
   if (header.pid_namespace == self_.pid_namespace) {
-    return ProcessStartTicks(header.pid) == header.process_start_ticks;
+    return header.process_start_ticks != 0 &&
+           ProcessStartTicks(header.pid) == header.process_start_ticks;
   }
   const uint64_t outer_start = ProcessStartTicks(header.pid_outer);
   if (outer_start != 0 && outer_start == header.process_start_ticks) return true;

@@ -43,6 +43,10 @@ class WriterLiveness {
 // segment is that place's daemon's, and its process cannot be seen from here.
 [[nodiscard]] bool IsOfAnotherPlace(const wire::SegmentHeader& header, const HostIdentity& self);
 
+// Whether another process holds a record lock on the file. Not to be called for a file of which this
+// process holds one: asking gives it up.
+[[nodiscard]] bool IsLocked(const std::string& path);
+
 // Start time of a process in clock ticks (field 22 of /proc/PID/stat); 0 when it is gone or a
 // zombie.
 [[nodiscard]] uint64_t ProcessStartTicks(int32_t pid);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 #include <utility>
 
@@ -22,6 +23,12 @@ constexpr uint64_t kMsNs = 1'000'000;
 // For lost inotify events, and for files that somebody removed.
 constexpr uint64_t kRescanEveryNs = 2'000 * kMsNs;
 constexpr uint64_t kRetireEveryNs = 600'000 * kMsNs;
+// A file that gives nothing but errors for so long is examined.
+constexpr uint64_t kIoPatienceNs = 10'000 * kMsNs;
+constexpr uint64_t kExamineEveryNs = 60'000 * kMsNs;
+// At most one database is moved aside in so long.
+constexpr uint64_t kAnewEveryNs = 600'000 * kMsNs;
+constexpr uint64_t kReportEveryNs = 60'000 * kMsNs;
 
 Result<InstanceLock> TakeSegmentLock(const DaemonOptions& options, const Clock& clock) {
   return InstanceLock::Take(DaemonLockPath(options.segment_dir), "runs for " + options.segment_dir,
@@ -33,8 +40,8 @@ Result<InstanceLock> TakeStateLock(const DaemonOptions& options, const Clock& cl
                             "writes the database in " + options.state_dir, clock);
 }
 
-Result<Store> OpenStore(const DaemonOptions& options) {
-  Result<Store> store = Store::OpenForWriting(DatabasePath(options.state_dir));
+Result<Store> OpenStore(const DaemonOptions& options, Store::WhenDamaged when_damaged) {
+  Result<Store> store = Store::OpenForWriting(DatabasePath(options.state_dir), when_damaged);
   if (!store.ok() || options.database_bytes_max == 0) return store;
   if (Status limited = store->LimitSize(options.database_bytes_max); !limited.ok()) return limited;
   return store;
@@ -53,19 +60,25 @@ struct Daemon::Impl {
         watch(std::move(watching)),
         store(std::move(opened)),
         intake(options.segment_dir, clock, listener),
-        verdicts(std::move(diagnosis), clock, listener),
+        verdicts(std::move(diagnosis), clock, listener, options.judge_patience_ns),
         active_at_ns(clock.monotonic_ns()) {}
 
   Status MakeDirectoryAnew();
   Status HoldStateLock();
   void RemoveRemains();
-  void OpenStoreAnew(const std::string& why);
+  void LetGoOfStore();
+  void LeaveDatabase(const std::string& why);
+  void OpenStoreAnew();
+  void Examine(const Status& why);
+  void ReportNotAnew(const std::string& sentence);
   Status LookAround();
   void Drain();
-  void Judge();
+  void RenewVerdicts();
+  void Retire();
+  void Mend(const Status& why);
   [[nodiscard]] int TimeoutMs() const;
   [[nodiscard]] bool IsIdle() const {
-    return intake.open_segments() == 0 && !verdicts.has_pending();
+    return intake.open_segments() == 0 && !(has_store && verdicts.has_pending());
   }
 
   DaemonOptions options;
@@ -80,7 +93,11 @@ struct Daemon::Impl {
   uint64_t rescan_due_ns = 0;  // monotonic, like all here
   uint64_t retire_due_ns = 0;
   uint64_t active_at_ns;
+  uint64_t anew_allowed_at_ns = 0;
+  uint64_t examine_due_ns = 0;
+  uint64_t reported_not_anew_at_ns = 0;
   bool first_round = true;
+  bool has_store = true;  // false: segments wait until a new database could be created
 };
 
 // A logout or a tidy administrator removed the directory or the lock in it. Jobs make their
@@ -100,35 +117,84 @@ Status Daemon::Impl::MakeDirectoryAnew() {
   return Status();
 }
 
+// What is open has lost its name: nothing more is written to it, and no judgment of it is kept.
+void Daemon::Impl::LetGoOfStore() {
+  verdicts.ForgetStore();
+  has_store = false;
+}
+
+// Only for a database that is proven to be of no use. Where the next one is of none either, the
+// disk or the memory is at fault, and moving more of them aside would only cost what they hold.
+void Daemon::Impl::LeaveDatabase(const std::string& why) {
+  const uint64_t now_ns = clock.monotonic_ns();
+  if (now_ns < anew_allowed_at_ns) {
+    ReportNotAnew(why +
+                  ": it stays, because another one was moved aside a moment ago. Check the disk"
+                  " of " +
+                  options.state_dir + ", or set NANWATCH_STATE_DIR to another one");
+    return;
+  }
+  anew_allowed_at_ns = now_ns + kAnewEveryNs;
+  verdicts.ForgetStore();  // the judge reads the file by its name
+  const Result<std::string> aside = MoveAside(DatabasePath(options.state_dir));
+  if (!aside.ok()) {
+    ReportNotAnew(why + "; " + aside.status().message());
+    return;
+  }
+  listener.Trouble(why + ": it was moved to " + *aside + ", and a new one is created");
+  LetGoOfStore();
+  OpenStoreAnew();
+}
+
 // Segments are opened again too: what they still hold of their first findings and totals goes into
 // the new database.
-void Daemon::Impl::OpenStoreAnew(const std::string& why) {
-  const std::string path = DatabasePath(options.state_dir);
-  if (Status made = EnsureStateDirectory(options.state_dir); !made.ok()) {
-    listener.Trouble(why + "; " + made.message());
-    return;
-  }
-  if (access(path.c_str(), F_OK) == 0) {
-    const Result<std::string> aside = MoveAside(path);
-    if (!aside.ok()) {
-      listener.Trouble(why + "; " + aside.status().message());
-      return;
-    }
-    listener.Trouble(why + ": it was moved to " + *aside + ", and a new one is created");
-  } else {
-    listener.Trouble(why + ": a new one is created");
-  }
-  if (Status held = HoldStateLock(); !held.ok()) {
-    listener.Trouble(why + "; " + held.message());
-    return;
-  }
-  Result<Store> opened = OpenStore(options);
-  if (!opened.ok()) {
-    listener.Trouble("a new database cannot be created: " + opened.status().message());
-    return;
+void Daemon::Impl::OpenStoreAnew() {
+  const std::string problem = "there is no database";
+  if (Status made = EnsureStateDirectory(options.state_dir); !made.ok())
+    return ReportNotAnew(problem + "; " + made.message());
+  if (Status held = HoldStateLock(); !held.ok())
+    return ReportNotAnew(problem + "; " + held.message());
+  const uint64_t now_ns = clock.monotonic_ns();
+  const bool may_move = now_ns >= anew_allowed_at_ns;
+  Result<Store> opened =
+      OpenStore(options, may_move ? Store::WhenDamaged::kMoveAside : Store::WhenDamaged::kLeave);
+  if (!opened.ok())
+    return ReportNotAnew("a new database cannot be created: " + opened.status().message());
+  if (!opened->opening_note().empty()) {
+    anew_allowed_at_ns = now_ns + kAnewEveryNs;
+    listener.Trouble(opened->opening_note());
   }
   store = *std::move(opened);
+  has_store = true;
   intake.CloseAll();
+}
+
+// Errors that last: of this file, of everything here, or of what was to be written.
+void Daemon::Impl::Examine(const Status& why) {
+  const uint64_t now_ns = clock.monotonic_ns();
+  if (now_ns < examine_due_ns) return;
+  examine_due_ns = now_ns + kExamineEveryNs;
+  switch (ExamineDatabase(DatabasePath(options.state_dir))) {
+    case DatabaseHealth::kUnusable:
+      return LeaveDatabase("the database gives nothing but errors (" + why.message() + ")");
+    case DatabaseHealth::kUnknown:
+      return ReportNotAnew("other files in " + options.state_dir +
+                           " cannot be written either: findings wait in their segments. Check the"
+                           " disk, or set NANWATCH_STATE_DIR to another one");
+    case DatabaseHealth::kUsable:
+      break;
+  }
+  // Only what is open of it is at fault.
+  Result<Store> opened = OpenStore(options, Store::WhenDamaged::kLeave);
+  if (opened.ok()) store = *std::move(opened);
+}
+
+// Every two seconds it is tried, once a minute it is said.
+void Daemon::Impl::ReportNotAnew(const std::string& sentence) {
+  const uint64_t now_ns = clock.monotonic_ns();
+  if (reported_not_anew_at_ns != 0 && now_ns - reported_not_anew_at_ns < kReportEveryNs) return;
+  reported_not_anew_at_ns = now_ns;
+  listener.Trouble(sentence);
 }
 
 // The directory may be a new one.
@@ -161,38 +227,63 @@ Status Daemon::Impl::LookAround() {
   if (change == SegmentDirectoryWatch::Change::kDirectoryGone || !lock.StillInPlace()) {
     if (Status made = MakeDirectoryAnew(); !made.ok()) return made;
   }
-  if (due && access(DatabasePath(options.state_dir).c_str(), F_OK) != 0) {
-    OpenStoreAnew("the database in " + options.state_dir + " was removed");
+  if (due && has_store && access(DatabasePath(options.state_dir).c_str(), F_OK) != 0 &&
+      (errno == ENOENT || errno == ENOTDIR)) {
+    listener.Trouble("the database in " + options.state_dir + " was removed: a new one is created");
+    LetGoOfStore();
   }
+  if (due && !has_store) OpenStoreAnew();
   rescan_due_ns = now_ns + kRescanEveryNs;
-  intake.Rescan(store);
+  if (!has_store) return Status();
+  Mend(intake.Rescan(store));
   if (std::exchange(first_round, false)) RemoveRemains();
   return Status();
 }
 
 void Daemon::Impl::Drain() {
+  if (!has_store) return;
   const Status drained = intake.Drain(store);
+  Mend(drained);
+  if (!has_store) return;
   const uint64_t now_ns = clock.monotonic_ns();
-  if (drained.kind() == ErrorKind::kCorrupt)
-    OpenStoreAnew("the database is damaged (" + drained.message() + ")");
   const bool due = now_ns >= retire_due_ns;
   if (due && retire_due_ns != 0) RemoveRemains();
   if (drained.kind() == ErrorKind::kFull || due) {
     retire_due_ns = now_ns + kRetireEveryNs;
-    (void)store.Retire();  // the intake reports a database that cannot be written
+    Retire();
   }
 }
 
-void Daemon::Impl::Judge() {
+// A database that is full cannot be made smaller either at times; the intake reports that.
+void Daemon::Impl::Retire() {
+  const Status retired = store.Retire();
+  if (!retired.ok() && retired.kind() != ErrorKind::kFull && retired.kind() != ErrorKind::kCorrupt)
+    listener.Trouble("old runs cannot be removed from the database: " + retired.message());
+  Mend(retired);
+}
+
+void Daemon::Impl::RenewVerdicts() {
+  if (!has_store) return;
   for (const std::string& job : intake.TakeTouchedJobs()) verdicts.Touch(job);
-  verdicts.Renew(store, /*all=*/false);
+  Mend(verdicts.Renew(store, /*all=*/false));
+}
+
+// Whoever met the error has reported it, where nothing is done about it here.
+void Daemon::Impl::Mend(const Status& why) {
+  if (why.kind() == ErrorKind::kCorrupt)
+    return LeaveDatabase("the database is damaged (" + why.message() + ")");
+  if (why.kind() != ErrorKind::kIo && why.kind() != ErrorKind::kInvalid) return;
+  const uint64_t since_ns = intake.failing_since_ns();
+  if (since_ns != 0 && clock.monotonic_ns() - since_ns >= kIoPatienceNs) Examine(why);
 }
 
 int Daemon::Impl::TimeoutMs() const {
   const uint64_t now_ns = clock.monotonic_ns();
   uint64_t wake_ns = rescan_due_ns;
-  if (intake.open_segments() > 0) wake_ns = std::min(wake_ns, now_ns + kDrainEveryNs);
-  wake_ns = std::min(wake_ns, verdicts.next_due_ns());
+  if (has_store) {
+    if (intake.open_segments() > 0) wake_ns = std::min(wake_ns, now_ns + kDrainEveryNs);
+    wake_ns = std::min(wake_ns, verdicts.next_due_ns());
+  }
   if (options.idle_exit_ns > 0 && IsIdle())
     wake_ns = std::min(wake_ns, active_at_ns + options.idle_exit_ns);
   return wake_ns <= now_ns ? 0 : static_cast<int>((wake_ns - now_ns + kMsNs - 1) / kMsNs);
@@ -206,18 +297,21 @@ Daemon::~Daemon() = default;
 
 Store& Daemon::store() { return impl_->store; }
 SegmentIntake& Daemon::intake() { return impl_->intake; }
+int Daemon::TimeoutMs() const { return impl_->TimeoutMs(); }
 
 Result<Daemon> Daemon::Start(DaemonOptions options, Diagnosis diagnosis, const Clock& clock,
                              Listener& listener) {
   if (Status made = EnsureSegmentDirectory(options.segment_dir); !made.ok()) return made;
-  if (Status made = EnsureStateDirectory(options.state_dir); !made.ok()) return made;
+  std::string note;
+  if (Status made = EnsureStateDirectory(options.state_dir, &note); !made.ok()) return made;
+  if (!note.empty()) listener.Remark(note);
   Result<InstanceLock> lock = TakeSegmentLock(options, clock);
   if (!lock.ok()) return lock.status();
   Result<InstanceLock> state_lock = TakeStateLock(options, clock);
   if (!state_lock.ok()) return state_lock.status();
   Result<SegmentDirectoryWatch> watch = SegmentDirectoryWatch::Open(options.segment_dir);
   if (!watch.ok()) return watch.status();
-  Result<Store> store = OpenStore(options);
+  Result<Store> store = OpenStore(options, Store::WhenDamaged::kMoveAside);
   if (!store.ok()) return store.status();
   if (!store->opening_note().empty()) listener.Trouble(store->opening_note());
   return Daemon(std::make_unique<Impl>(std::move(options), std::move(diagnosis), clock, listener,
@@ -228,7 +322,7 @@ Result<Daemon> Daemon::Start(DaemonOptions options, Diagnosis diagnosis, const C
 Status Daemon::Tick() {
   if (Status looked = impl_->LookAround(); !looked.ok()) return looked;
   impl_->Drain();
-  impl_->Judge();
+  impl_->RenewVerdicts();
   if (!impl_->IsIdle()) impl_->active_at_ns = impl_->clock.monotonic_ns();
   return Status();
 }
@@ -241,16 +335,17 @@ Result<Daemon::Left> Daemon::Run(int stop_fd) {
     if (impl.options.idle_exit_ns > 0 && impl.IsIdle() && idle_ns >= impl.options.idle_exit_ns)
       return Left::kIdle;
     pollfd wait_for[] = {{impl.watch.fd(), POLLIN, 0}, {stop_fd, POLLIN, 0}};
-    poll(wait_for, 2, impl.TimeoutMs());
+    poll(wait_for, 2, TimeoutMs());
     if ((wait_for[1].revents & POLLIN) != 0) return Left::kStopAsked;
   }
 }
 
 void Daemon::Finish() {
-  impl_->intake.Rescan(impl_->store);
+  if (!impl_->has_store) return;
+  (void)impl_->intake.Rescan(impl_->store);
   (void)impl_->intake.DrainAll(impl_->store);  // what cannot be written stays in the segments
   for (const std::string& job : impl_->intake.TakeTouchedJobs()) impl_->verdicts.Touch(job);
-  impl_->verdicts.Renew(impl_->store, /*all=*/true);
+  (void)impl_->verdicts.Renew(impl_->store, /*all=*/true);
 }
 
 }  // namespace nanwatch

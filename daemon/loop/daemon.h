@@ -21,6 +21,8 @@ class Store;
 
 // Half of the 50 ms within which a finding is promised to be in the database.
 inline constexpr uint64_t kDrainEveryNs = 25'000'000;
+// DaemonOptions::judge_patience_ns of nanwatchd: small jobs are judged at once.
+inline constexpr uint64_t kJudgePatienceNs = 5'000'000;
 
 struct DaemonOptions {
   std::string segment_dir = {};
@@ -29,6 +31,8 @@ struct DaemonOptions {
   // The host's default segment directory of this user. Directories of containers that may have
   // ended are next to it (dead_places.h); "": these are not touched.
   std::string places_prefix = {};
+  // How long one round waits for verdicts; what takes longer is taken by a later round.
+  uint64_t judge_patience_ns = JobVerdicts::kWait;
   uint64_t idle_exit_ns = 0;  // exit after so long without a live job; 0: never
 };
 
@@ -53,6 +57,9 @@ class Daemon {
 
   // Reads and judges everything that is there now; before the daemon exits.
   void Finish();
+
+  // How long Run waits now for something to happen; 0: not at all.
+  [[nodiscard]] int TimeoutMs() const;
 
   [[nodiscard]] Store& store();
   [[nodiscard]] SegmentIntake& intake();

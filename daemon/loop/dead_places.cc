@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <string_view>
@@ -20,6 +22,16 @@ namespace nanwatch {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int64_t kUnfinishedAgeSeconds = 60;
+
+// The pid in nw-<pid>-<nonce>.tmp; 0 when there is none.
+int32_t PidInName(std::string_view name) {
+  name.remove_prefix(std::min(name.size(), std::string_view(wire::kSegmentPrefix).size()));
+  int32_t pid = 0;
+  std::from_chars(name.data(), name.data() + name.size(), pid);
+  return pid;
+}
 
 bool IsLocked(int fd) {
   struct flock lock {};
@@ -124,6 +136,26 @@ std::vector<std::string> RemoveDeadPlaces(const std::string& prefix, const std::
     if (!refused) gone.push_back(path);
   }
   return gone;
+}
+
+void RemoveUnfinished(const std::string& path, const Clock& clock) {
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid()) return;
+  const int64_t age_seconds =
+      static_cast<int64_t>(clock.real_ns() / kNsPerSecond) - info.st_mtim.tv_sec;
+  if (age_seconds < kUnfinishedAgeSeconds || IsLocked(path)) return;
+  const std::string name = fs::path(path).filename();
+  if (const int32_t pid = PidInName(name); pid > 0 && ProcessStartTicks(pid) != 0) return;
+  unlink(path.c_str());
+}
+
+bool IsGone(const RunRow& row, const HostIdentity& self, uint64_t now_real_ns) {
+  const Run& run = row.run;
+  if (run.boot_id() != self.boot_id) return true;
+  if (run.pid_namespace() == self.pid_namespace)
+    return run.process_start_ticks() == 0 ||
+           ProcessStartTicks(run.pid()) != run.process_start_ticks();
+  return now_real_ns > row.updated_real_ns && now_real_ns - row.updated_real_ns >= kPresumedDeadNs;
 }
 
 }  // namespace nanwatch

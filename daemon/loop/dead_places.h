@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Removes what containers left in shared memory when they ended, which nobody else will remove.
+// What the dead left: removes what containers left in shared memory when they ended, which nobody else
+// will remove, and says whether a run is one of theirs.
 //
 // A container's segments are its own daemon's, and the place (proto/wire/place.h) never comes back.
 // From outside its processes cannot be proved dead, so they are presumed dead only when all of this
@@ -15,6 +16,8 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
+#include "daemon/ingest/writer_liveness.h"
+#include "daemon/store/store.h"
 
 namespace nanwatch {
 
@@ -28,5 +31,14 @@ int RemoveDeadForeignSegments(const std::string& segment_dir, const Clock& clock
 // was touched for a day. Gives the directories that are gone.
 std::vector<std::string> RemoveDeadPlaces(const std::string& prefix, const std::string& own_dir,
                                           const Clock& clock);
+
+// Removes a segment that was never finished (nw-PID-NONCE.tmp) by a process that is dead. That may be
+// one that cannot be seen, in another pid namespace: not before a minute.
+void RemoveUnfinished(const std::string& path, const Clock& clock);
+
+// Whether nobody can speak for a run any more that has no segment here. It may have one in another
+// segment directory, be a container's whose daemon shares this database, or be about to make it
+// anew.
+[[nodiscard]] bool IsGone(const RunRow& row, const HostIdentity& self, uint64_t now_real_ns);
 
 }  // namespace nanwatch

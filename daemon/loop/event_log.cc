@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "daemon/base/unique_fd.h"
 #include "daemon/correlate/wire_names.h"
@@ -152,7 +153,8 @@ class EventLog final : public Log {
 
  private:
   void Open() {
-    fd_ = UniqueFd(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    fd_ =
+        UniqueFd(open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
     struct stat info {};
     bytes_ = fd_.valid() && fstat(fd_.get(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
     if (bytes_ != 0) return;
@@ -168,12 +170,27 @@ class EventLog final : public Log {
       const std::string from = path_ + "." + std::to_string(i);
       rename(from.c_str(), (path_ + "." + std::to_string(i + 1)).c_str());
     }
-    rename(path_.c_str(), (path_ + ".1").c_str());
-    Open();
+    if (rename(path_.c_str(), (path_ + ".1").c_str()) == 0) Open();
+  }
+
+  [[nodiscard]] bool IsInPlace() const {
+    struct stat held {};
+    struct stat named {};
+    return fstat(fd_.get(), &held) == 0 && lstat(path_.c_str(), &named) == 0 &&
+           held.st_ino == named.st_ino && held.st_dev == named.st_dev;
   }
 
   void Write(const std::string& line) {
+    // Its directory may be removed, and made again.
+    if (!IsInPlace() && !std::exchange(opening_, true)) {
+      Open();
+      opening_ = false;
+    }
     if (bytes_ != 0 && bytes_ + line.size() > file_bytes_max_) Rotate();
+    if (bytes_ != 0 && bytes_ + line.size() > file_bytes_max_) {
+      ++lost_lines_;  // the directory takes no other name: the file stays as large as it may be
+      return;
+    }
     if (lost_lines_ > 0) {
       Json lost = Event(clock_, "lines_lost");
       lost["count"] = lost_lines_;
@@ -198,6 +215,7 @@ class EventLog final : public Log {
   UniqueFd fd_;
   uint64_t bytes_ = 0;
   uint64_t lost_lines_ = 0;
+  bool opening_ = false;  // the header of a new file is a line, too
 };
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <spdlog/sinks/rotating_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -40,54 +42,74 @@ class HumanLog final : public Log {
   void Reopen() override { Open(); }
 
   void RunStarted(const Run& run) override {
-    logger_->info("watching {}, torch {}", Who(run), run.torch_version());
+    Current().info("watching {}, torch {}", Who(run), run.torch_version());
   }
 
   void RunEnded(const Run& run, const RunState& state) override {
-    logger_->info("ended {}: {} ops, {} with bad values, {} records lost", Who(run),
-                  state.ops_seen(), state.values_bad(),
-                  state.records_dropped() + state.holes() + state.records_malformed());
+    Current().info("ended {}: {} ops, {} with bad values, {} records lost", Who(run),
+                   state.ops_seen(), state.values_bad(),
+                   state.records_dropped() + state.holes() + state.records_malformed());
   }
 
   void CommandEnded(const JobExit& exit) override {
     if (exit.signal) {
-      logger_->info("the command of job {} was ended by signal {}", exit.job, *exit.signal);
+      Current().info("the command of job {} was ended by signal {}", exit.job, *exit.signal);
     } else {
-      logger_->info("the command of job {} ended with status {}", exit.job,
-                    exit.exit_code.value_or(-1));
+      Current().info("the command of job {} ended with status {}", exit.job,
+                     exit.exit_code.value_or(-1));
     }
   }
 
   void IncidentSeen(const Verdict& verdict, const Incident& incident, bool reach_grew) override {
     const auto level = incident.severity() == "info" ? spdlog::level::info : spdlog::level::warn;
     const std::string sentence = IncidentLine(verdict, incident);
-    logger_->log(level, "{}{}", reach_grew ? "reached further: " : "", sentence);
+    Current().log(level, "{}{}", reach_grew ? "reached further: " : "", sentence);
   }
 
   void LevelChanged(const Run& run, uint32_t step, const LevelFact& level) override {
-    logger_->info("level of {}, step {}: {}", Who(run), step, LevelSentence(level));
+    Current().info("level of {}, step {}: {}", Who(run), step, LevelSentence(level));
   }
 
   void WarningSeen(const Verdict& verdict, const Warning& warning) override {
     const auto level = warning.severity() == "info" ? spdlog::level::info : spdlog::level::warn;
-    logger_->log(level, "{}", WarningLine(verdict, warning));
+    Current().log(level, "{}", WarningLine(verdict, warning));
   }
 
   void FileUnreadable(const std::string& name, const std::string& reason) override {
-    logger_->warn("not read: {}: {}", name, reason);
+    Current().warn("not read: {}: {}", name, reason);
   }
 
-  void Trouble(const std::string& sentence) override { logger_->error("{}", sentence); }
-  void Remark(const std::string& sentence) override { logger_->info("{}", sentence); }
+  void Trouble(const std::string& sentence) override { Current().error("{}", sentence); }
+  void Remark(const std::string& sentence) override { Current().info("{}", sentence); }
 
  private:
+  // The logger, of the file that has the name now: its directory may be removed, and made again.
+  spdlog::logger& Current() {
+    if (IdentityOf(path_) != identity_) Open();
+    return *logger_;
+  }
+
+  // Device and inode; zeros where there is no regular file of that name.
+  static std::pair<uint64_t, uint64_t> IdentityOf(const std::string& path) {
+    struct stat info {};
+    if (lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
+    return {info.st_dev, info.st_ino};
+  }
+
+  // A name that is a link, or a FIFO, is not opened.
+  [[nodiscard]] bool MayOpen() const {
+    struct stat info {};
+    return lstat(path_.c_str(), &info) != 0 || S_ISREG(info.st_mode);
+  }
+
   void Open() {
     std::vector<spdlog::sink_ptr> sinks;
     if (to_stderr_) sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_st>());
     logger_.reset();  // closes the file that it had
     try {
-      sinks.push_back(
-          std::make_shared<spdlog::sinks::rotating_file_sink_st>(path_, kFileBytesMax, kFilesKept));
+      if (MayOpen())
+        sinks.push_back(std::make_shared<spdlog::sinks::rotating_file_sink_st>(path_, kFileBytesMax,
+                                                                               kFilesKept));
     } catch (const spdlog::spdlog_ex&) {
       // The directory is not writable; what can be said is said on stderr and in the database.
     }
@@ -96,10 +118,12 @@ class HumanLog final : public Log {
     logger_->flush_on(spdlog::level::info);
     // A full disk: spdlog would print about it on stderr again and again.
     logger_->set_error_handler([](const std::string&) {});
+    identity_ = IdentityOf(path_);
   }
 
   std::string path_;
   bool to_stderr_;
+  std::pair<uint64_t, uint64_t> identity_;
   std::shared_ptr<spdlog::logger> logger_;
 };
 

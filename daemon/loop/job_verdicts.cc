@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 namespace nanwatch {
 namespace {
@@ -12,6 +13,10 @@ constexpr uint64_t kDebounceNs = 100'000'000;
 // A job with many records may take at most a tenth of one core.
 constexpr uint64_t kRestPerWork = 9;
 constexpr uint64_t kVerdictRetryNs = kNsPerSecond;
+constexpr uint64_t kFailureEveryNs = 60 * kNsPerSecond;
+// How often the loop asks for a judgment that takes long, without a live job.
+constexpr uint64_t kJudgedEveryNs = 25'000'000;
+constexpr uint64_t kDrainNs = 10 * kNsPerSecond;
 // Jobs whose reported incidents are kept in memory; the rest is in the database.
 constexpr size_t kJobsRemembered = 256;
 
@@ -40,31 +45,64 @@ void JobVerdicts::Touch(const std::string& job) {
 }
 
 uint64_t JobVerdicts::next_due_ns() const {
+  if (judge_.is_busy()) return clock_.monotonic_ns() + kJudgedEveryNs;
   uint64_t next = std::numeric_limits<uint64_t>::max();
   for (const auto& [job, due_ns] : due_) next = std::min(next, due_ns);
   return next;
 }
 
-void JobVerdicts::Renew(Store& store, bool all) {
+Status JobVerdicts::Renew(Store& store, bool all) {
+  Status failed;
+  const uint64_t now_ns = clock_.monotonic_ns();
   std::map<std::string, uint64_t> later;
-  for (const auto& [name, due_ns] : due_) {
-    if (!all && clock_.monotonic_ns() < due_ns) {
-      later[name] = due_ns;
-      continue;
+  while (judge_.is_busy() || BeginNext(store, all)) {
+    const std::optional<Judge::Judgment> judgment =
+        judge_.Take(all ? kWait : RemainingPatience(now_ns));
+    if (!judgment) break;
+    if (judgment->generation != generation_) continue;
+    if (Status kept = Keep(*judgment, store); !kept.ok()) {
+      later[judgment->job] = clock_.monotonic_ns() + kVerdictRetryNs;
+      ReportFailure(judgment->job, kept);
+      if (failed.ok()) failed = kept;
     }
-    if (jobs_.size() >= kJobsRemembered && !jobs_.contains(name)) jobs_.clear();
-    if (!RenewOne(name, jobs_[name], store).ok())
-      later[name] = clock_.monotonic_ns() + kVerdictRetryNs;
   }
-  due_ = std::move(later);
+  due_.merge(later);
+  return failed;
 }
 
-Status JobVerdicts::RenewOne(const std::string& name, Job& job, Store& store) {
-  const uint64_t begun_ns = clock_.monotonic_ns();
+void JobVerdicts::ForgetStore() {
+  ++generation_;
+  due_.clear();
+  (void)judge_.Take(kDrainNs);
+}
+
+// Of a call of Renew that began then.
+uint64_t JobVerdicts::RemainingPatience(uint64_t begun_ns) const {
+  if (patience_ns_ == kWait) return kWait;
+  const uint64_t spent_ns = clock_.monotonic_ns() - begun_ns;
+  return patience_ns_ - std::min(patience_ns_, spent_ns);
+}
+
+// The one that is due longest. False when none is.
+bool JobVerdicts::BeginNext(const Store& store, bool all) {
+  const auto next = std::min_element(
+      due_.begin(), due_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (next == due_.end()) return false;
+  const uint64_t now_ns = clock_.monotonic_ns();
+  if (!all && now_ns < next->second) return false;
+  if (jobs_.size() >= kJobsRemembered && !jobs_.contains(next->first)) jobs_.clear();
+  jobs_[next->first].begun_at_ns = now_ns;
+  judge_.Begin(store.path(), next->first, generation_);
+  due_.erase(next);
+  return true;
+}
+
+Status JobVerdicts::Keep(const Judge::Judgment& judgment, Store& store) {
+  if (!judgment.verdict.ok()) return judgment.verdict.status();
+  const std::string& name = judgment.job;
+  const Verdict& verdict = *judgment.verdict;
+  Job& job = jobs_[name];
   if (Status loaded = LoadReported(name, job, store); !loaded.ok()) return loaded;
-  const Result<std::vector<RunFacts>> facts = store.FactsOfJob(name);
-  if (!facts.ok()) return facts.status();
-  const Verdict verdict = diagnosis_(*facts);
   const std::vector<Incident> incidents(verdict.incidents().begin(), verdict.incidents().end());
   if (!incidents.empty() || !job.reported.empty()) {
     if (Status replaced = store.ReplaceIncidents(name, incidents); !replaced.ok()) return replaced;
@@ -76,8 +114,16 @@ Status JobVerdicts::RenewOne(const std::string& name, Job& job, Store& store) {
   ReportIncidents(job, verdict);
   ReportWarnings(job, verdict);
   job.renewed_at_ns = clock_.monotonic_ns();
-  job.cost_ns = job.renewed_at_ns - begun_ns;
+  job.cost_ns = job.renewed_at_ns - job.begun_at_ns;
   return Status();
+}
+
+void JobVerdicts::ReportFailure(const std::string& name, const Status& why) {
+  const uint64_t now_ns = clock_.monotonic_ns();
+  if (reported_failure_at_ns_ != 0 && now_ns - reported_failure_at_ns_ < kFailureEveryNs) return;
+  reported_failure_at_ns_ = now_ns;
+  listener_.Trouble("the verdict of job " + name + " cannot be renewed (" + why.message() +
+                    "): its findings are kept, and it is tried again");
 }
 
 // An earlier daemon has reported what it stored.

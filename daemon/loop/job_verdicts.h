@@ -1,38 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keeps each job's incidents and warnings in the store up to date with its facts, and reports what
-// is new. One owner, on the loop's thread.
+// is new. One owner, on the loop's thread; the judging itself is a Judge's.
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/status.h"
+#include "daemon/loop/judge.h"
 #include "daemon/loop/listener.h"
 #include "daemon/store/store.h"
 #include "verdict.pb.h"
 
 namespace nanwatch {
 
-// Diagnose() of daemon/explain, or a test's.
-using Diagnosis = std::function<Verdict(const std::vector<RunFacts>&)>;
-
 class JobVerdicts {
  public:
-  JobVerdicts(Diagnosis diagnosis, const Clock& clock, Listener& listener)
-      : diagnosis_(std::move(diagnosis)), clock_(clock), listener_(listener) {}
+  // A call of Renew waits so long for judgments; one that takes longer is taken by a later call.
+  // The default suits tests: each job is judged when Renew returns.
+  static constexpr uint64_t kWait = std::numeric_limits<uint64_t>::max();
+
+  JobVerdicts(Diagnosis diagnosis, const Clock& clock, Listener& listener,
+              uint64_t patience_ns = kWait)
+      : judge_(std::move(diagnosis)),
+        clock_(clock),
+        listener_(listener),
+        patience_ns_(patience_ns) {}
 
   // Something new was committed about the job: its verdict is due soon.
   void Touch(const std::string& job);
 
-  // Renews the verdicts that are due (`all`: every touched job's). A failed write is repeated
-  // later.
-  void Renew(Store& store, bool all);
+  // Renews the verdicts that are due (`all`: every touched job's, however long it takes). The first
+  // failure is returned, reported once a minute, and its job tried again after a second.
+  Status Renew(Store& store, bool all);
 
-  [[nodiscard]] bool has_pending() const { return !due_.empty(); }
+  // Another database takes the place of the one that was judged: what was due in that one is due no
+  // more, and no judgment of it is kept. Waits for the judge, which reads the files of it, for at
+  // most ten seconds.
+  void ForgetStore();
+
+  [[nodiscard]] bool has_pending() const { return !due_.empty() || judge_.is_busy(); }
   // Monotonic; UINT64_MAX when none is pending.
   [[nodiscard]] uint64_t next_due_ns() const;
 
@@ -44,6 +55,7 @@ class JobVerdicts {
   };
   struct Job {
     bool loaded = false;
+    uint64_t begun_at_ns = 0;
     uint64_t cost_ns = 0;  // of the latest renewal
     uint64_t renewed_at_ns = 0;
     std::map<std::string, Reported> reported;  // by what makes incidents the same
@@ -51,14 +63,20 @@ class JobVerdicts {
     std::map<std::string, size_t> warnings_reported;
   };
 
-  Status RenewOne(const std::string& name, Job& job, Store& store);
+  [[nodiscard]] uint64_t RemainingPatience(uint64_t begun_ns) const;
+  bool BeginNext(const Store& store, bool all);
+  Status Keep(const Judge::Judgment& judgment, Store& store);
+  void ReportFailure(const std::string& name, const Status& why);
   static Status LoadReported(const std::string& name, Job& job, const Store& store);
   void ReportIncidents(Job& job, const Verdict& verdict);
   void ReportWarnings(Job& job, const Verdict& verdict);
 
-  Diagnosis diagnosis_;
+  Judge judge_;
   const Clock& clock_;
   Listener& listener_;
+  uint64_t patience_ns_;
+  uint64_t generation_ = 0;  // of the store
+  uint64_t reported_failure_at_ns_ = 0;
   std::map<std::string, uint64_t> due_;  // monotonic, by job
   std::map<std::string, Job> jobs_;
 };

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/loop/segment_intake.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
+#include <new>
 #include <optional>
 #include <string_view>
 
-#include "daemon/base/unique_fd.h"
 #include "daemon/correlate/step_clock.h"
 #include "daemon/ingest/exit_file.h"
 #include "daemon/ingest/segment_directory_watch.h"
@@ -25,26 +23,19 @@ namespace nanwatch {
 namespace {
 
 constexpr uint64_t kCountersEveryNs = kNsPerSecond;
-constexpr uint64_t kOpenRetryNs = kNsPerSecond;
-constexpr uint64_t kTroubleEveryNs = 60 * kNsPerSecond;
-constexpr int64_t kLeftoverAgeSeconds = 60;
-// One transaction takes at most about so many records; what is left waits for the next round.
-constexpr size_t kRecordsPerCommit = 20'000;
+// A round takes at most about so many records; whose turn it is then comes first in the next.
+constexpr size_t kRecordsPerRound = 20'000;
+// So many segments in a row that cannot be committed are the database's failure, not theirs.
+constexpr int kFailuresPerRound = 3;
+// A segment is put aside after so many failures in a row, a second apart, while others succeed.
+constexpr int kFailuresMax = 10;
+// What a job leaves takes one read, or two. More is no job's doing.
+constexpr int kReadsWhenDeadMax = 16;
 
-// The pid in nw-<pid>-<nonce>.tmp; 0 when there is none.
-int32_t PidInName(std::string_view name) {
-  name.remove_prefix(std::min(name.size(), std::string_view(wire::kSegmentPrefix).size()));
-  int32_t pid = 0;
-  std::from_chars(name.data(), name.data() + name.size(), pid);
-  return pid;
-}
-
-bool IsLocked(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  return fd.valid() && fcntl(fd.get(), F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+// As the job names its segment.
+std::string NameOf(const wire::SegmentHeader& header) {
+  return wire::kSegmentPrefix + std::to_string(header.pid) + "-" + RunId(header.nonce) +
+         wire::kSegmentSuffix;
 }
 
 // A copy of the run's state: if the commit fails, it is restored.
@@ -52,17 +43,6 @@ void WatchSteps(const TrainingHistory& before, RunBatch& batch) {
   if (batch.steps.empty() && batch.stats.empty()) return;
   batch.training = before;
   WatchAll(batch.steps, batch.stats, *batch.training);
-}
-
-// Whether nobody can speak for a run any more that has no segment here. It may have one in another
-// segment directory, be a container's whose daemon shares this database, or be about to make it
-// anew.
-bool IsGone(const RunRow& row, const HostIdentity& self, uint64_t now_real_ns) {
-  const Run& run = row.run;
-  if (run.boot_id() != self.boot_id) return true;
-  if (run.pid_namespace() == self.pid_namespace)
-    return ProcessStartTicks(run.pid()) != run.process_start_ticks();
-  return now_real_ns > row.updated_real_ns && now_real_ns - row.updated_real_ns >= kPresumedDeadNs;
 }
 
 std::string Key(const std::string& name, uint64_t inode) {
@@ -76,44 +56,68 @@ SegmentIntake::SegmentIntake(std::string directory, const Clock& clock, Listener
 
 // ---- the directory
 
-void SegmentIntake::Rescan(Store& store) {
+Status SegmentIntake::Rescan(Store& store) {
   const Result<SegmentListing> listing = ListSegments(directory_);
-  if (!listing.ok()) return;  // gone or out of reach: the loop sees to that
-  for (const std::string& name : listing->segments) OpenNew(name, store);
-  for (const std::string& name : listing->unfinished) RemoveLeftover(name);
-  for (const std::string& name : listing->exits) TakeExit(name, store);
+  if (!listing.ok()) return Status();  // gone or out of reach: the loop sees to that
+  Status failed;
+  for (const std::string& name : listing->segments) {
+    if (failed = OpenNew(name, store); !failed.ok()) break;
+  }
+  for (const std::string& name : listing->unfinished)
+    RemoveUnfinished(directory_ + "/" + name, clock_);
+  for (const std::string& name : listing->exits) {
+    if (!failed.ok()) break;
+    failed = TakeExit(name, store);
+  }
   std::erase_if(rejected_, [&](const auto& entry) {
     const bool is_segment =
         std::binary_search(listing->segments.begin(), listing->segments.end(), entry.first);
     return !is_segment &&
            !std::binary_search(listing->exits.begin(), listing->exits.end(), entry.first);
   });
+  return failed.ok() ? failed : Failed(failed);
 }
 
-void SegmentIntake::OpenNew(const std::string& name, Store& store) {
+// An error is one of the database.
+Status SegmentIntake::OpenNew(const std::string& name, Store& store) {
   const std::string path = directory_ + "/" + name;
   struct stat info {};
-  if (lstat(path.c_str(), &info) != 0) return;
+  if (lstat(path.c_str(), &info) != 0) return Status();
   const std::string key = Key(name, info.st_ino);
-  if (segments_.contains(key)) return;
+  if (segments_.contains(key) || put_aside_.contains(key)) return Status();
   const Rejected looks{info.st_ino, info.st_size,
                        info.st_mtim.tv_sec * int64_t{kNsPerSecond} + info.st_mtim.tv_nsec};
   if (const auto known = rejected_.find(name); known != rejected_.end() && known->second == looks)
-    return;
+    return Status();
 
   Result<SegmentReader> reader = SegmentReader::Open(path, SegmentReader::Access::kConsume);
   if (!reader.ok()) {
     Reject(name, looks, reader.status());
-    return;
+    return Status();
   }
-  if (!MakeRoomFor(name, looks, *reader)) return;
+  // Before the run it claims can be taken for the one that is read: a copy would shut that out.
+  if (name != NameOf(reader->header())) {
+    Reject(name, looks, Status(ErrorKind::kInvalid, "a copy of " + NameOf(reader->header())));
+    return Status();
+  }
+  if (!MakeRoomFor(name, looks, *reader)) return Status();
+  // Without these, records would be read twice: tried again at the next scan.
   const Result<std::optional<SegmentCursor>> cursor = store.CursorOf(reader->run_id());
-  if (!cursor.ok()) return;  // without it records would be read twice: try again at the next scan
-  if (cursor->has_value()) reader->Resume(**cursor);
+  if (!cursor.ok()) return cursor.status();
+  if (cursor->has_value()) {
+    Status asked;
+    reader->Resume(**cursor, [&](uint64_t ticket) {
+      const Result<bool> has = store.HasRecord(reader->run_id(), ticket);
+      if (!has.ok()) asked = has.status();
+      return has.ok() && *has;
+    });
+    if (!asked.ok()) return asked;
+  }
   const Result<RunRow> row = store.FindRun(reader->run_id());
   const bool known = row.ok();
+  if (!known && row.status().kind() != ErrorKind::kNotFound) return row.status();
   Result<TrainingHistory> training = store.TrainingOf(reader->run_id());
-  if (!training.ok() && known) return;
+  if (!training.ok() && known) return training.status();
   const uint64_t inode = reader->inode();
   segments_[Key(name, inode)] = std::make_unique<Segment>(
       Segment{.reader = *std::move(reader),
@@ -121,6 +125,7 @@ void SegmentIntake::OpenNew(const std::string& name, Store& store) {
               .reported_start = known,
               .was_ended = known && row->state.ended(),
               .training = training.ok() ? *std::move(training) : TrainingHistory()});
+  return Status();
 }
 
 // A run has one segment. When its job made it anew after somebody removed it, everything of the
@@ -140,48 +145,37 @@ bool SegmentIntake::MakeRoomFor(const std::string& name, const Rejected& file,
 }
 
 void SegmentIntake::Reject(const std::string& name, const Rejected& file, const Status& why) {
-  // Too many at once, or gone meanwhile: nothing is wrong with the file.
-  if (why.kind() == ErrorKind::kBusy || why.kind() == ErrorKind::kNotFound ||
-      why.kind() == ErrorKind::kIo)
+  if (why.kind() == ErrorKind::kNotFound) return;  // gone meanwhile
+  // Too many at once, no descriptor or memory: nothing is wrong with the file.
+  if (why.kind() == ErrorKind::kBusy || why.kind() == ErrorKind::kIo ||
+      why.kind() == ErrorKind::kResources) {
+    ReportWaiting(why);
     return;
+  }
   rejected_[name] = file;
   listener_.FileUnreadable(wire::CleanText(name), why.message());
 }
 
-// A segment that was never finished, by a process that is dead. It may be one that we cannot see,
-// in another pid namespace: hence the age.
-void SegmentIntake::RemoveLeftover(const std::string& name) const {
+Status SegmentIntake::TakeExit(const std::string& name, Store& store) {
   const std::string path = directory_ + "/" + name;
   struct stat info {};
-  if (lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid()) return;
-  const int64_t age_seconds =
-      static_cast<int64_t>(clock_.real_ns() / kNsPerSecond) - info.st_mtim.tv_sec;
-  if (age_seconds < kLeftoverAgeSeconds || IsLocked(path)) return;
-  if (const int32_t pid = PidInName(name); pid > 0 && ProcessStartTicks(pid) != 0) return;
-  unlink(path.c_str());
-}
-
-void SegmentIntake::TakeExit(const std::string& name, Store& store) {
-  const std::string path = directory_ + "/" + name;
-  struct stat info {};
-  if (lstat(path.c_str(), &info) != 0) return;
+  if (lstat(path.c_str(), &info) != 0) return Status();
   const Rejected looks{info.st_ino, info.st_size,
                        info.st_mtim.tv_sec * int64_t{kNsPerSecond} + info.st_mtim.tv_nsec};
   if (const auto known = rejected_.find(name); known != rejected_.end() && known->second == looks)
-    return;
+    return Status();
   const Result<JobExit> exit = ReadJobExit(path);
   if (!exit.ok()) {
     Reject(name, looks, exit.status());
-    return;
+    return Status();
   }
-  if (clock_.monotonic_ns() < retry_at_ns_) return;
-  if (Status recorded = store.RecordExit(*exit); !recorded.ok()) {
-    (void)Failed(recorded);
-    return;
-  }
+  if (clock_.monotonic_ns() < retry_at_ns_) return Status();
+  if (Status recorded = store.RecordExit(*exit); !recorded.ok()) return recorded;
+  if (Status synced = store.Sync(); !synced.ok()) return synced;
   unlink(path.c_str());
   touched_jobs_.insert(exit->job);
   listener_.CommandEnded(*exit);
+  return Status();
 }
 
 void SegmentIntake::EndVanishedRuns(Store& store) {
@@ -202,44 +196,130 @@ void SegmentIntake::EndVanishedRuns(Store& store) {
 
 Status SegmentIntake::Drain(Store& store) {
   if (clock_.monotonic_ns() < retry_at_ns_) return Status();
-  return Commit(store, /*all=*/false);
+  return DoRound(store, /*all=*/false);
 }
 
-Status SegmentIntake::DrainAll(Store& store) { return Commit(store, /*all=*/true); }
+Status SegmentIntake::DrainAll(Store& store) { return DoRound(store, /*all=*/true); }
 
-void SegmentIntake::Collect(Store& store, bool all, std::vector<Ready>& ready,
-                            std::vector<RunBatch>& batches) {
-  const uint64_t now_ns = clock_.monotonic_ns();
+// Each segment has its turn once, beginning with the one that the last round did not come to.
+Status SegmentIntake::DoRound(Store& store, bool all) {
+  Status failed;
   size_t records = 0;
-  for (auto next = segments_.begin(); next != segments_.end() && records < kRecordsPerCommit;) {
-    const auto entry = next++;  // what is given up is erased
-    Segment& segment = *entry->second;
-    SegmentReader& reader = segment.reader;
-    const bool dead = !reader.WriterLives(clock_);
-    const bool counters_due = all || now_ns >= segment.counters_due_ns;
-    if (!dead && !reader.HasUrgentNews() && !(counters_due && reader.HasNews())) continue;
-    Result<RunBatch> batch = reader.Read(/*to_end=*/dead, clock_);
-    if (!batch.ok()) {
-      GiveUp(segment, dead, batch.status(), store);
-      if (dead) segments_.erase(entry);
-      continue;
+  bool any_committed = false;
+  int failures = 0;
+  std::vector<std::pair<std::string, Status>> own_failures;
+  std::vector<std::string> ended;
+  auto entry = segments_.lower_bound(next_);
+  for (size_t left = segments_.size(); left > 0; --left) {
+    if (entry == segments_.end()) entry = segments_.begin();
+    next_ = entry->first;
+    if (records >= kRecordsPerRound) break;
+    const auto current = entry++;
+    const Turn turn = TakeTurn(*current->second, store, all);
+    records += turn.records;
+    any_committed |= turn.committed;
+    if (turn.committed) current->second->failures = current->second->waits = 0;
+    if (!turn.status.ok()) {
+      failed = turn.status;
+      WaitAfter(turn.status, *current->second);
+      own_failures.emplace_back(current->first, turn.status);
+      if (failed.kind() == ErrorKind::kCorrupt) return Failed(failed);
+      if (!any_committed && ++failures == kFailuresPerRound) break;
     }
-    if (!dead && !counters_due && !batch->has_findings()) continue;
-    if (dead) {
-      batch->state.set_ended(true);
-      batch->state.set_ended_real_ns(clock_.real_ns());
-    }
-    WatchSteps(segment.training, *batch);
-    records += batch->records.size();
-    ready.push_back({&segment, dead});
-    batches.push_back(*std::move(batch));
+    if (turn.at_end) ended.push_back(current->first);
+    if (turn.is_over) segments_.erase(current);
   }
+  if (Status removed = RemoveEnded(ended, store); !removed.ok()) return Failed(removed);
+  if (any_committed) failing_since_ns_ = 0;
+  if (any_committed && failed.ok()) ReportRecovery();
+  if (failed.ok()) return failed;
+  if (!any_committed) return Failed(failed);
+  ReportTrouble(failed);
+  for (const auto& [key, why] : own_failures) {
+    const auto failing = segments_.find(key);
+    const bool is_its_own = why.kind() != ErrorKind::kFull && why.kind() != ErrorKind::kBusy &&
+                            why.kind() != ErrorKind::kPermission &&
+                            why.kind() != ErrorKind::kResources;
+    if (is_its_own && ++failing->second->failures >= kFailuresMax) PutAside(failing, why, store);
+  }
+  return failed;
+}
+
+// One sync for all. Where it fails they stay, and have their turn again.
+Status SegmentIntake::RemoveEnded(const std::vector<std::string>& keys, Store& store) {
+  if (keys.empty()) return Status();
+  if (Status synced = store.Sync(); !synced.ok()) return synced;
+  for (const std::string& key : keys) {
+    const auto entry = segments_.find(key);
+    Remove(*entry->second);
+    segments_.erase(entry);
+  }
+  return Status();
+}
+
+SegmentIntake::Turn SegmentIntake::TakeTurn(Segment& segment, Store& store, bool all) {
+  const uint64_t now_ns = clock_.monotonic_ns();
+  if (!all && now_ns < segment.retry_at_ns) return {};
+  SegmentReader& reader = segment.reader;
+  const bool dead = !reader.WriterLives(clock_);
+  const bool counters_due = all || dead || now_ns >= segment.counters_due_ns;
+  if (!dead && !reader.HasUrgentNews() && !(counters_due && reader.HasNews())) return {};
+  try {
+    return ReadAndCommit(segment, store, dead, counters_due);
+  } catch (const std::bad_alloc&) {
+    return {.status =
+                Status(ErrorKind::kResources, "no memory for " + wire::CleanText(segment.name))};
+  }
+}
+
+SegmentIntake::Turn SegmentIntake::ReadAndCommit(Segment& segment, Store& store, bool dead,
+                                                 bool counters_due) {
+  Result<RunBatch> batch = segment.reader.Read(
+      /*to_end=*/dead, clock_,
+      counters_due ? SegmentReader::Counts::kAll : SegmentReader::Counts::kOfNewSites);
+  if (!batch.ok()) {
+    GiveUp(segment, dead, batch.status(), store);
+    return {.is_over = dead};
+  }
+  if (!counters_due && !batch->has_findings()) return {};
+  const bool too_much = dead && batch->more && ++segment.reads_when_dead >= kReadsWhenDeadMax;
+  const bool at_end = dead && (!batch->more || too_much);
+  if (too_much) {
+    listener_.FileUnreadable(wire::CleanText(segment.name),
+                             "holds more than any job writes: the rest of it was not read");
+    batch->state.set_records_dropped(batch->state.records_dropped() + 1);  // at least
+  }
+  if (at_end) {
+    batch->state.set_ended(true);
+    batch->state.set_ended_real_ns(clock_.real_ns());
+  }
+  WatchSteps(segment.training, *batch);
+  const size_t records = batch->records.size();
+  std::vector<RunBatch> batches;
+  batches.push_back(*std::move(batch));
+  if (Status committed = store.Commit(batches, clock_.real_ns()); !committed.ok())
+    return {.status = committed, .records = records};
+  if (after_commit_) after_commit_(segment.reader.run_id());
+  Finish(segment, batches.front(), at_end);
+  return {.records = records, .committed = true, .at_end = at_end};
+}
+
+// The run counts as ended. The file is left to whoever wants to know why, and to `nanwatch gc`.
+void SegmentIntake::PutAside(Segments::iterator entry, const Status& why, Store& store) {
+  Segment& segment = *entry->second;
+  listener_.FileUnreadable(wire::CleanText(segment.name),
+                           "put aside, because it failed " + std::to_string(segment.failures) +
+                               " times (" + why.message() +
+                               "): 'nanwatch gc --unread' removes it once its job has ended");
+  (void)store.EndRun(segment.reader.run_id(), clock_.real_ns());  // there may be no row of it yet
+  put_aside_.insert(entry->first);
+  segments_.erase(entry);
 }
 
 // What was read of it before stays in the database.
 void SegmentIntake::GiveUp(Segment& segment, bool dead, const Status& why, Store& store) {
   if (!std::exchange(segment.reported_broken, true))
-    listener_.FileUnreadable(segment.name, why.message());
+    listener_.FileUnreadable(wire::CleanText(segment.name), why.message());
   segment.counters_due_ns = clock_.monotonic_ns() + kCountersEveryNs;
   if (!dead) return;
   if (Status ended = store.EndRun(segment.reader.run_id(), clock_.real_ns()); !ended.ok())
@@ -247,29 +327,8 @@ void SegmentIntake::GiveUp(Segment& segment, bool dead, const Status& why, Store
   Remove(segment);
 }
 
-Status SegmentIntake::Commit(Store& store, bool all) {
-  std::vector<Ready> ready;
-  std::vector<RunBatch> batches;
-  Collect(store, all, ready, batches);
-  if (batches.empty()) return Status();
-  if (Status committed = store.Commit(batches, clock_.real_ns()); !committed.ok())
-    return Failed(committed);
-  if (after_commit_) after_commit_();
-  if (reported_trouble_at_ns_ != 0) {
-    listener_.Remark("the database can be written again; nothing in the segments was lost");
-    reported_trouble_at_ns_ = 0;
-  }
-  for (size_t i = 0; i < ready.size(); ++i) Finish(ready[i], batches[i]);
-  std::erase_if(segments_, [&](const auto& entry) {
-    return std::any_of(ready.begin(), ready.end(),
-                       [&](const Ready& r) { return r.dead && r.segment == entry.second.get(); });
-  });
-  return Status();
-}
-
-// After the commit: report it, release the slots, and remove the segment of an ended process.
-void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
-  Segment& segment = *ready.segment;
+// After the commit: report it, and release the slots.
+void SegmentIntake::Finish(Segment& segment, const RunBatch& batch, bool at_end) {
   if (Status done = segment.reader.Acknowledge(batch); !done.ok())
     listener_.Trouble(done.message());
   segment.counters_due_ns = clock_.monotonic_ns() + kCountersEveryNs;
@@ -278,11 +337,10 @@ void SegmentIntake::Finish(const Ready& ready, const RunBatch& batch) {
   const bool has_warnings =
       batch.training && batch.training->changes() != segment.training.changes();
   if (batch.training) segment.training = *batch.training;
-  if (batch.has_findings() || !batch.sites.empty() || ready.dead || has_warnings)
+  if (batch.has_findings() || !batch.sites.empty() || at_end || has_warnings)
     touched_jobs_.insert(JobOf(batch.run));
-  if (!ready.dead) return;
-  if (!segment.was_ended) listener_.RunEnded(batch.run, batch.state);
-  Remove(segment);
+  if (!at_end) return;
+  if (!std::exchange(segment.was_ended, true)) listener_.RunEnded(batch.run, batch.state);
 }
 
 void SegmentIntake::ReportLevels(const Segment& segment, const RunBatch& batch) {
@@ -306,21 +364,6 @@ void SegmentIntake::Remove(Segment& segment) const {
   struct stat info {};
   if (lstat(path.c_str(), &info) == 0 && info.st_ino == segment.reader.inode())
     unlink(path.c_str());
-}
-
-Status SegmentIntake::Failed(const Status& why) {
-  const uint64_t now_ns = clock_.monotonic_ns();
-  retry_at_ns_ = now_ns + kOpenRetryNs;
-  if (reported_trouble_at_ns_ == 0 || now_ns - reported_trouble_at_ns_ >= kTroubleEveryNs) {
-    reported_trouble_at_ns_ = now_ns;
-    const bool full = why.kind() == ErrorKind::kFull;
-    listener_.Trouble(
-        (full ? "the disk with the database is full: findings stay in the segments until there is "
-                "space again ("
-              : "the database cannot be written: findings stay in the segments until it can (") +
-        why.message() + ")");
-  }
-  return why;
 }
 
 }  // namespace nanwatch

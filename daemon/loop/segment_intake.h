@@ -7,6 +7,10 @@
 // was committed with it; what was not committed is still in the segment. While the database cannot
 // be written, nothing is released.
 //
+// Each segment is read and committed by itself, so that one which costs too much, or cannot be
+// kept, costs its own run only. One that fails again and again while others do not is put aside by
+// name; its file stays. One that there is no memory for is tried again, less and less often.
+//
 // One owner, one thread: the loop's.
 #pragma once
 
@@ -32,11 +36,13 @@ class SegmentIntake {
   SegmentIntake(std::string directory, const Clock& clock, Listener& listener);
 
   // Lists the directory: opens new segments, reads how commands ended, removes leftovers of
-  // segments that were never finished.
-  void Rescan(Store& store);
+  // segments that were never finished. A failure of the database is reported and returned as by
+  // Drain.
+  Status Rescan(Store& store);
 
-  // Reads every segment that has news. Counters alone are written once a second, the rest at once.
-  // A failed commit is reported once a minute, tried again after a second, and returned.
+  // Reads every segment that has news, in turns: what is left after so many records comes first
+  // next time. Counters alone are written once a second, the rest at once. A failed commit is
+  // reported once a minute, tried again after a second, and returned.
   Status Drain(Store& store);
   // The same for everything that is there now; before the daemon exits.
   Status DrainAll(Store& store);
@@ -47,21 +53,31 @@ class SegmentIntake {
   void EndVanishedRuns(Store& store);
 
   // Forgets every open segment; the next Rescan opens them as if they were new.
-  void CloseAll() { segments_.clear(); }
+  void CloseAll() {
+    segments_.clear();
+    put_aside_.clear();
+  }
 
   // Jobs about which something new was committed since the last call.
   [[nodiscard]] std::set<std::string> TakeTouchedJobs() { return std::exchange(touched_jobs_, {}); }
+  // Since when no commit has succeeded, monotonic; 0 while they do.
+  [[nodiscard]] uint64_t failing_since_ns() const { return failing_since_ns_; }
   // Segments that are open: somebody lives, or waits to be committed.
   [[nodiscard]] size_t open_segments() const { return segments_.size(); }
 
-  // Called between the commit and the release: where a test pulls the plug.
-  void set_after_commit(std::function<void()> hook) { after_commit_ = std::move(hook); }
+  // Called between the commit and the release of a run: where a test pulls the plug.
+  using CommitHook = std::function<void(const std::string& run_id)>;
+  void set_after_commit(CommitHook hook) { after_commit_ = std::move(hook); }
 
  private:
   struct Segment {
     SegmentReader reader;
     std::string name;
     uint64_t counters_due_ns = 0;  // monotonic
+    uint64_t retry_at_ns = 0;      // after a failure of its own
+    int waits = 0;                 // in a row, for memory
+    int failures = 0;              // in a row, while others succeeded
+    int reads_when_dead = 0;
     bool reported_start = false;
     bool was_ended = false;  // in the database, before this daemon
     bool reported_broken = false;
@@ -73,34 +89,49 @@ class SegmentIntake {
     int64_t changed_ns = 0;
     bool operator==(const Rejected&) const = default;
   };
-  struct Ready {
-    Segment* segment;
-    bool dead;
-  };
   using Segments = std::map<std::string, std::unique_ptr<Segment>>;  // by file name and inode
+  // What became of one segment's turn.
+  struct Turn {
+    Status status = {};
+    size_t records = 0;
+    bool committed = false;
+    bool is_over = false;  // the segment can be closed
+    bool at_end = false;   // and removed, once what was committed is on the disk
+  };
 
-  void OpenNew(const std::string& name, Store& store);
-  void RemoveLeftover(const std::string& name) const;
-  void TakeExit(const std::string& name, Store& store);
+  Status OpenNew(const std::string& name, Store& store);
+  Status TakeExit(const std::string& name, Store& store);
   void Reject(const std::string& name, const Rejected& file, const Status& why);
   bool MakeRoomFor(const std::string& name, const Rejected& file, const SegmentReader& reader);
-  void Collect(Store& store, bool all, std::vector<Ready>& ready, std::vector<RunBatch>& batches);
+  Status RemoveEnded(const std::vector<std::string>& keys, Store& store);
+  Turn TakeTurn(Segment& segment, Store& store, bool all);
+  void WaitAfter(const Status& why, Segment& segment) const;
+  Turn ReadAndCommit(Segment& segment, Store& store, bool dead, bool counters_due);
   void GiveUp(Segment& segment, bool dead, const Status& why, Store& store);
-  void Finish(const Ready& ready, const RunBatch& batch);
+  void PutAside(Segments::iterator entry, const Status& why, Store& store);
+  void Finish(Segment& segment, const RunBatch& batch, bool at_end);
   void ReportLevels(const Segment& segment, const RunBatch& batch);
   void Remove(Segment& segment) const;
   Status Failed(const Status& why);
-  Status Commit(Store& store, bool all);
+  void ReportTrouble(const Status& why);
+  void ReportRecovery();
+  void ReportWaiting(const Status& why);
+  Status DoRound(Store& store, bool all);
 
   std::string directory_;
   const Clock& clock_;
   Listener& listener_;
-  std::function<void()> after_commit_;
+  CommitHook after_commit_;
   Segments segments_;
+  std::string next_;                          // the segment whose turn it is
+  std::set<std::string> put_aside_;           // keys as of segments_
   std::map<std::string, Rejected> rejected_;  // by file name
   std::set<std::string> touched_jobs_;
   uint64_t retry_at_ns_ = 0;
+  uint64_t failing_since_ns_ = 0;
+  uint64_t failed_at_ns_ = 0;
   uint64_t reported_trouble_at_ns_ = 0;
+  uint64_t reported_waiting_at_ns_ = 0;
 };
 
 }  // namespace nanwatch

@@ -90,6 +90,9 @@ std::string WatchedText(const Verdict& verdict) {
   std::string text = Counted(coverage.steps(), "step") + ByLevel(coverage) + ", " +
                      Counted(coverage.tensors_checked(), "tensor") + ", " +
                      Counted(coverage.lost_events(), "record") + " lost";
+  if (coverage.records_thinned() > 0) {
+    text += ", " + Glued(Grouped(coverage.records_thinned()) + " left out") + " of this verdict";
+  }
   const size_t kinds =
       coverage.unchecked().size() - coverage.unchecked().count(kUncheckedToMeasure);
   if (kinds != 0) {
@@ -114,6 +117,10 @@ std::string CoverageReport(const Verdict& verdict) {
   text += Line(
       "records lost", Grouped(coverage.lost_events()),
       coverage.lost_events() > 0 ? "dropped, torn or damaged: the verdict may be incomplete" : "");
+  if (coverage.records_thinned() > 0) {
+    text += Line("records left out", Grouped(coverage.records_thinned()),
+                 "of findings like others that were judged: to bound the cost of a verdict");
+  }
   const std::string overhead = OverheadText(coverage);
   text += Line("overhead", overhead.substr(overhead.find(' ') + 1));
   if (coverage.unchecked().empty()) return text + "every tensor was checked\n";

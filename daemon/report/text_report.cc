@@ -105,6 +105,10 @@ std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
     rows += Row("", "records were lost, so there may have been more than this report shows",
                 options.width_columns);
   }
+  if (verdict.coverage().records_thinned() > 0) {
+    rows += Row("", "there were more records than a verdict takes: the first and the newest count",
+                options.width_columns);
+  }
   return rows;
 }
 

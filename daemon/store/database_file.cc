@@ -6,9 +6,14 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "daemon/base/clock.h"
+#include "daemon/store/run_batch_rows.h"
 #include "daemon/store/schema.h"
 #include "daemon/store/store.h"
 
@@ -17,6 +22,28 @@ namespace {
 
 // Checking every page of a large database would keep the jobs waiting for seconds.
 constexpr off_t kCheckedBytesMax = off_t{64} << 20;
+
+// nanwatch.db.corrupt-2026-11-26T20:59:57.123Z, and its companions -wal and -shm.
+constexpr const char* kAsideInfix = ".corrupt-";
+// Of the databases that were moved aside, the oldest and the newest stay: what was there before the
+// trouble began, and how it is now. Each may be as large as a database can be. Names sort by time.
+void RemoveAsidesBetween(const std::string& prefix) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::set<std::string> asides;
+  std::vector<std::string> files;
+  for (const auto& entry : fs::directory_iterator(fs::path(prefix).parent_path(), error)) {
+    std::string file = entry.path();
+    if (!file.starts_with(prefix)) continue;
+    asides.insert(file.substr(0, file.find('Z', prefix.size()) + 1));
+    files.push_back(std::move(file));
+  }
+  if (asides.size() <= 2) return;
+  for (const std::string& file : files) {
+    const bool is_kept = file.starts_with(*asides.begin()) || file.starts_with(*asides.rbegin());
+    if (!is_kept) unlink(file.c_str());
+  }
+}
 
 off_t FileBytes(const std::string& path) {
   struct stat info {};
@@ -56,7 +83,7 @@ Status Migrate(const Database& database, int64_t version) {
 
 Status CheckPages(const Database& database, const std::string& path) {
   if (FileBytes(path) > kCheckedBytesMax) return Status();
-  Result<Statement> check = database.Prepare("PRAGMA quick_check(1)");
+  Result<Statement> check = database.Prepare("PRAGMA integrity_check(1)");
   if (!check.ok()) return check.status();
   const Result<bool> row = check->Next();
   if (!row.ok()) return row.status();
@@ -76,7 +103,13 @@ Result<std::string> MakeCurrent(const Database& database, const std::string& pat
     return Status(ErrorKind::kCorrupt, "it is not a nanwatch database");
   }
   if (Status check = CheckPages(database, path); !check.ok()) return check;
-  if (*version == kSchemaVersion) return std::string();
+  if (*version == kSchemaVersion) {
+    // A name in its schema may be spoilt while all pages make sense.
+    const Status proved = ProveTables(database);
+    if (proved.kind() == ErrorKind::kInvalid || proved.kind() == ErrorKind::kCorrupt)
+      return Status(ErrorKind::kCorrupt, proved.message());
+    return std::string();
+  }
   Status done = *version == 0 ? Create(database) : Migrate(database, *version);
   if (!done.ok()) return done;
   if (*version == 0) return std::string();
@@ -87,7 +120,7 @@ Result<std::string> MakeCurrent(const Database& database, const std::string& pat
 Result<OpenedDatabase> OpenOnce(const std::string& path) {
   Result<Database> database = Database::Open(path, Database::Access::kWrite);
   if (!database.ok()) return database.status();
-  // NORMAL: a killed process loses nothing, a power cut at most the latest commits.
+  // NORMAL: a killed process loses nothing, a power cut what Store::Commit has not synced yet.
   if (Status set =
           database->Execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
                             "PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 16777216");
@@ -99,11 +132,54 @@ Result<OpenedDatabase> OpenOnce(const std::string& path) {
   return OpenedDatabase{*std::move(database), *std::move(note)};
 }
 
+// Writes the version that is there, to the disk.
+Status ProveWritable(const Database& database) {
+  const Result<int64_t> version = database.Ask("PRAGMA user_version");
+  if (!version.ok()) return version.status();
+  const std::string same =
+      "PRAGMA synchronous = FULL; PRAGMA user_version = " + std::to_string(*version);
+  return database.Execute(same.c_str());
+}
+
+// The same with a new database, which is removed again.
+Status ProveWritableBeside(const std::string& path) {
+  const std::string probe = std::filesystem::path(path).parent_path().string() + "/.write-test-" +
+                            std::to_string(getpid()) + ".db";
+  Status proved;
+  {
+    const Result<Database> database = Database::Open(probe, Database::Access::kWrite);
+    proved = database.ok() ? database->Execute("PRAGMA synchronous = FULL; CREATE TABLE t (a)")
+                           : database.status();
+  }
+  for (const char* companion : {"", "-journal"}) unlink((probe + companion).c_str());
+  return proved;
+}
+
 }  // namespace
 
-Result<OpenedDatabase> OpenDatabaseForWriting(const std::string& path) {
+DatabaseHealth ExamineDatabase(const std::string& path) {
+  const Result<OpenedDatabase> opened = OpenOnce(path);
+  Status proved = opened.ok() ? ProveWritable(opened->database) : opened.status();
+  if (proved.ok()) proved = ProveTables(opened->database);
+  switch (proved.kind()) {
+    case ErrorKind::kNone:
+      return DatabaseHealth::kUsable;
+    case ErrorKind::kCorrupt:
+    case ErrorKind::kInvalid:  // its tables are not ours any more
+      return DatabaseHealth::kUnusable;
+    case ErrorKind::kIo:
+      return ProveWritableBeside(path).ok() ? DatabaseHealth::kUnusable : DatabaseHealth::kUnknown;
+    default:
+      return DatabaseHealth::kUnknown;
+  }
+}
+
+Result<OpenedDatabase> OpenDatabaseForWriting(const std::string& path,
+                                              Store::WhenDamaged when_damaged) {
   Result<OpenedDatabase> opened = OpenOnce(path);
-  if (opened.ok() || opened.status().kind() != ErrorKind::kCorrupt) return opened;
+  if (opened.ok() || opened.status().kind() != ErrorKind::kCorrupt ||
+      when_damaged == Store::WhenDamaged::kLeave)
+    return opened;
   const Result<std::string> aside = MoveAside(path);
   if (!aside.ok()) return aside.status();
   const std::string why = opened.status().message();
@@ -133,14 +209,15 @@ Result<OpenedDatabase> OpenDatabaseForReading(const std::string& path) {
 }
 
 Result<std::string> MoveAside(const std::string& path) {
-  std::string stamp = FormatUtc(SystemClock().real_ns());
-  const std::string aside = path + ".corrupt-" + stamp;
+  const std::string prefix = path + kAsideInfix;
+  const std::string aside = prefix + FormatUtc(SystemClock().real_ns());
   for (const char* companion :
        {"-wal", "-shm", ""}) {  // the database last: while it is there, so is everything else
     if (rename((path + companion).c_str(), (aside + companion).c_str()) != 0 && errno != ENOENT) {
       return Status::FromErrno(errno, "cannot move the damaged database " + path + " aside");
     }
   }
+  RemoveAsidesBetween(prefix);
   return aside;
 }
 

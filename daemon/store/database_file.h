@@ -7,6 +7,7 @@
 
 #include "daemon/base/status.h"
 #include "daemon/store/sqlite.h"
+#include "daemon/store/store.h"
 
 namespace nanwatch {
 
@@ -15,7 +16,8 @@ struct OpenedDatabase {
   std::string note;  // what had to be done, a sentence for the user; empty when nothing
 };
 
-[[nodiscard]] Result<OpenedDatabase> OpenDatabaseForWriting(const std::string& path);
+[[nodiscard]] Result<OpenedDatabase> OpenDatabaseForWriting(const std::string& path,
+                                                            Store::WhenDamaged when_damaged);
 [[nodiscard]] Result<OpenedDatabase> OpenDatabaseForReading(const std::string& path);
 
 }  // namespace nanwatch

@@ -102,17 +102,20 @@ Status Retention::Retire() {
   if (!limit.ok()) return limit.status();
   if (!pages.ok()) return pages.status();
   if (!free_pages.ok()) return free_pages.status();
-  // Nearly full by its own limit: remove half of the ended runs.
-  const bool tight = *pages - *free_pages > *limit / 10 * 9;
-  Result<Statement> forget = database_.Prepare(
-      "DELETE FROM run WHERE ended = 1 AND key IN (SELECT key FROM run ORDER BY started_real_ns "
-      "DESC, key DESC"
-      " LIMIT -1 OFFSET ?1)");
-  if (!forget.ok()) return forget.status();
   Result<int64_t> runs = database_.Ask("SELECT COUNT(*) FROM run");
   if (!runs.ok()) return runs.status();
-  const int64_t kept = tight ? std::min<int64_t>(kRunsKept, *runs / 2) : kRunsKept;
-  if (Status forgotten = forget->Bind(1, kept).Run(); !forgotten.ok()) return forgotten;
+  Result<int64_t> ended = database_.Ask("SELECT COUNT(*) FROM run WHERE ended = 1");
+  if (!ended.ok()) return ended.status();
+  // Nearly full by its own limit: half of the ended runs go, whatever lives beside them.
+  const bool tight = *pages - *free_pages > *limit / 10 * 9;
+  const int64_t too_many = std::max<int64_t>(0, *runs - kRunsKept);
+  const int64_t forgotten = tight ? std::max(too_many, (*ended + 1) / 2) : too_many;
+  // Oldest by when the daemon last wrote of them: what a job says of its start decides nothing.
+  Result<Statement> forget = database_.Prepare(
+      "DELETE FROM run WHERE key IN (SELECT key FROM run WHERE ended = 1"
+      " ORDER BY updated_real_ns, key LIMIT ?1)");
+  if (!forget.ok()) return forget.status();
+  if (Status done = forget->Bind(1, forgotten).Run(); !done.ok()) return done;
   if (database_.Changes() > 0) {
     Forget();  // their keys may be given to others
     for (const char* sweep : {"DELETE FROM incident WHERE job NOT IN (SELECT job FROM run)",

@@ -6,6 +6,7 @@
 
 #include "daemon/store/former_launches.h"
 #include "daemon/store/job_exits.h"
+#include "daemon/store/run_facts.h"
 #include "daemon/store/run_rows.h"
 
 namespace nanwatch {
@@ -173,6 +174,22 @@ Status WriteBatches(const Database& database, Retention& retention,
       return written;
   }
   return transaction->Commit();
+}
+
+Status ProveTables(const Database& database) {
+  RunBatch probe;
+  probe.run_id = "probe";
+  probe.sites.emplace_back();
+  probe.records.emplace_back();
+  probe.reach.emplace_back();
+  probe.steps.emplace_back();
+  probe.stats.emplace_back();
+  probe.training.emplace();
+  Retention retention(database);
+  const Result<Transaction> transaction = Transaction::BeginWrite(database);
+  if (!transaction.ok()) return transaction.status();
+  Status written = WriteBatch(database, retention, probe, /*now_real_ns=*/0);
+  return written.ok() ? ReadFacts(database, probe.run_id, /*records_max=*/1).status() : written;
 }
 
 }  // namespace nanwatch

@@ -17,4 +17,7 @@ namespace nanwatch {
 Status WriteBatches(const Database& database, Retention& retention,
                     const std::vector<RunBatch>& batches, uint64_t now_real_ns);
 
+// Whether the tables take a run of every kind of row and give it back. Leaves nothing behind.
+[[nodiscard]] Status ProveTables(const Database& database);
+
 }  // namespace nanwatch

@@ -14,8 +14,12 @@ namespace {
 
 constexpr int kBusyTimeoutMs = 2000;
 
+// kIo is said of the disk only: a database that gives it for long may be moved aside.
 ErrorKind KindOf(int code, sqlite3* database) {
+  if (code == SQLITE_IOERR_NOMEM) return ErrorKind::kResources;
   switch (code & 0xff) {
+    case SQLITE_NOMEM:
+      return ErrorKind::kResources;
     case SQLITE_FULL:
       return ErrorKind::kFull;
     case SQLITE_CORRUPT:
@@ -23,6 +27,7 @@ ErrorKind KindOf(int code, sqlite3* database) {
       return ErrorKind::kCorrupt;
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
+    case SQLITE_PROTOCOL:
       return ErrorKind::kBusy;
     case SQLITE_PERM:
     case SQLITE_READONLY:
@@ -32,10 +37,11 @@ ErrorKind KindOf(int code, sqlite3* database) {
     case SQLITE_IOERR: {
       const int error = database == nullptr ? 0 : sqlite3_system_errno(database);
       if (error == ENOSPC || error == EDQUOT) return ErrorKind::kFull;
+      if (error == EMFILE || error == ENFILE || error == ENOMEM) return ErrorKind::kResources;
       return error == EACCES || error == EPERM ? ErrorKind::kPermission : ErrorKind::kIo;
     }
     default:
-      return ErrorKind::kIo;
+      return ErrorKind::kInvalid;  // what was asked for, not the file
   }
 }
 

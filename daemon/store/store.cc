@@ -15,10 +15,18 @@
 #include "daemon/store/sqlite.h"
 
 namespace nanwatch {
+namespace {
+
+// A power cut costs what was committed since. The segments are in memory, so they are gone, too.
+constexpr uint64_t kSyncedEveryNs = 5'000'000'000;
+
+}  // namespace
 
 struct Store::Impl {
-  explicit Impl(OpenedDatabase opened)
-      : database(std::move(opened.database)), note(std::move(opened.note)) {}
+  Impl(std::string the_path, OpenedDatabase opened)
+      : path(std::move(the_path)),
+        database(std::move(opened.database)),
+        note(std::move(opened.note)) {}
 
   // The bodies that a query of one run, by its key, brings.
   template <typename Message>
@@ -28,8 +36,10 @@ struct Store::Impl {
     return ReadBodies<Message>(database, sql, *key);
   }
 
+  std::string path;
   Database database;
   std::string note;
+  uint64_t synced_real_ns = 0;
   Retention retention{database};
 };
 
@@ -38,10 +48,10 @@ Store::Store(Store&&) noexcept = default;
 Store& Store::operator=(Store&&) noexcept = default;
 Store::~Store() = default;
 
-Result<Store> Store::OpenForWriting(const std::string& path) {
-  Result<OpenedDatabase> opened = OpenDatabaseForWriting(path);
+Result<Store> Store::OpenForWriting(const std::string& path, WhenDamaged when_damaged) {
+  Result<OpenedDatabase> opened = OpenDatabaseForWriting(path, when_damaged);
   if (!opened.ok()) return opened.status();
-  Store store(std::make_unique<Impl>(*std::move(opened)));
+  Store store(std::make_unique<Impl>(path, *std::move(opened)));
   if (Status limited = store.LimitSize(kDatabaseBytesMax); !limited.ok()) return limited;
   return store;
 }
@@ -49,9 +59,10 @@ Result<Store> Store::OpenForWriting(const std::string& path) {
 Result<Store> Store::OpenForReading(const std::string& path) {
   Result<OpenedDatabase> opened = OpenDatabaseForReading(path);
   if (!opened.ok()) return opened.status();
-  return Store(std::make_unique<Impl>(*std::move(opened)));
+  return Store(std::make_unique<Impl>(path, *std::move(opened)));
 }
 
+const std::string& Store::path() const { return impl_->path; }
 const std::string& Store::opening_note() const { return impl_->note; }
 
 // ---- writing
@@ -59,7 +70,25 @@ const std::string& Store::opening_note() const { return impl_->note; }
 Status Store::Commit(const std::vector<RunBatch>& batches, uint64_t now_real_ns) {
   Status status = WriteBatches(impl_->database, impl_->retention, batches, now_real_ns);
   if (!status.ok()) impl_->retention.Forget();
-  return status;
+  if (impl_->synced_real_ns == 0) impl_->synced_real_ns = now_real_ns;
+  // The clock may be set back.
+  const bool due =
+      now_real_ns < impl_->synced_real_ns || now_real_ns - impl_->synced_real_ns >= kSyncedEveryNs;
+  if (!status.ok() || !due) return status;
+  impl_->synced_real_ns = now_real_ns;
+  return Sync();
+}
+
+// A commit with FULL syncs the whole log. It has to write something: the version that is there.
+Status Store::Sync() {
+  const Database& database = impl_->database;
+  const Result<int64_t> version = database.Ask("PRAGMA user_version");
+  if (!version.ok()) return version.status();
+  if (Status set = database.Execute("PRAGMA synchronous = FULL"); !set.ok()) return set;
+  const std::string same = "PRAGMA user_version = " + std::to_string(*version);
+  Status synced = database.Execute(same.c_str());
+  Status reset = database.Execute("PRAGMA synchronous = NORMAL");
+  return synced.ok() ? reset : synced;
 }
 
 Status Store::ReplaceIncidents(const std::string& job, const std::vector<Incident>& incidents) {
@@ -124,7 +153,7 @@ Result<std::vector<std::string>> Store::RunsOfJob(const std::string& job) const 
 Result<RunFacts> Store::Facts(const std::string& run_id) const {
   Result<Transaction> snapshot = Transaction::BeginRead(impl_->database);
   if (!snapshot.ok()) return snapshot.status();
-  return ReadFacts(impl_->database, run_id);
+  return ReadFacts(impl_->database, run_id, kRecordsPerRunMax);
 }
 
 Result<std::vector<RunFacts>> Store::FactsOfJob(const std::string& job) const {
@@ -132,9 +161,11 @@ Result<std::vector<RunFacts>> Store::FactsOfJob(const std::string& job) const {
   if (!snapshot.ok()) return snapshot.status();
   const Result<std::vector<std::string>> ids = RunsOfJob(job);
   if (!ids.ok()) return ids.status();
+  const Result<uint64_t> each = RecordsPerRun(impl_->database, job);
+  if (!each.ok()) return each.status();
   std::vector<RunFacts> all;
   for (const std::string& id : *ids) {
-    Result<RunFacts> facts = ReadFacts(impl_->database, id);
+    Result<RunFacts> facts = ReadFacts(impl_->database, id, *each);
     if (!facts.ok()) return facts.status();
     all.push_back(*std::move(facts));
   }
@@ -186,6 +217,13 @@ Result<std::optional<SegmentCursor>> Store::CursorOf(const std::string& run_id) 
                                                     .steps_lost = query->Unsigned(4),
                                                     .stats = query->Unsigned(5),
                                                     .stats_lost = query->Unsigned(6)});
+}
+
+Result<bool> Store::HasRecord(const std::string& run_id, uint64_t ticket) const {
+  Result<Statement> query = impl_->database.Prepare(
+      "SELECT 1 FROM record WHERE run = (SELECT key FROM run WHERE id = ?1) AND ticket = ?2");
+  if (!query.ok()) return query.status();
+  return query->BindText(1, run_id).BindUnsigned(2, ticket).Next();
 }
 
 Result<int64_t> Store::ChangeCounter() const { return impl_->database.Ask("PRAGMA data_version"); }

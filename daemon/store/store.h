@@ -6,9 +6,9 @@
 // Blobs are messages of proto/*.proto; indexed columns stand beside them. A run is named
 // by its id (16 hex digits), a job by JobOf (daemon/ingest/run_batch.h).
 //
-// Resource type, one owner, not thread-safe. After kFull or kIo from a writing call nothing of it
-// was kept and the same call may be repeated later; after kCorrupt the database should be moved
-// aside (MoveAside).
+// Resource type, one owner, not thread-safe. After a failed writing call nothing of it was kept,
+// and the same call may be repeated later; after kCorrupt the database should be moved aside
+// (MoveAside), and where kIo or kInvalid lasts, ExamineDatabase says whether.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,12 @@
 namespace nanwatch {
 
 inline constexpr int kRunsKept = 500;  // newest first; older ended runs are forgotten
-inline constexpr uint64_t kRecordsPerRunMax = 20'000;   // beyond, the middle is thinned out:
+inline constexpr uint64_t kRecordsPerRunMax = 20'000;  // beyond, the middle is thinned out:
+// A job is judged by so many records: each of its runs by at most the same number, what others do
+// not use included, and by no fewer than the second figure. Of a run that has more, the first and
+// the newest. Bounds what a verdict takes of memory and time.
+inline constexpr uint64_t kRecordsPerJobMax = 64'000;
+inline constexpr uint64_t kRecordsPerRunJudgedLeast = 500;
 inline constexpr uint64_t kFirstRecordsPerRun = 4'000;  // the first and the newest stay
 inline constexpr int kTrailsPerRunMax = 64;  // beyond, the first half and the newest stay
 inline constexpr uint64_t kStepsPerRunMax =
@@ -52,9 +57,11 @@ struct RunFilter {
 
 class Store {
  public:
-  // Opens, creates or migrates. A database of a newer version gives kUnsupported, one that is
-  // damaged is moved aside and a new one begun; opening_note() then says so.
-  static Result<Store> OpenForWriting(const std::string& path);
+  // Opens, creates or migrates. A database of a newer version gives kUnsupported. One that is
+  // damaged gives kCorrupt, or is moved aside and a new one begun; opening_note() then says so.
+  enum class WhenDamaged : uint8_t { kMoveAside, kLeave };
+  static Result<Store> OpenForWriting(const std::string& path,
+                                      WhenDamaged when_damaged = WhenDamaged::kMoveAside);
   // kNotFound when there is none yet; kUnsupported when its version is not this program's.
   static Result<Store> OpenForReading(const std::string& path);
 
@@ -62,12 +69,16 @@ class Store {
   Store& operator=(Store&&) noexcept;
   ~Store();
 
+  [[nodiscard]] const std::string& path() const;
   // A sentence about what had to be done to open it (moved aside, migrated), or empty.
   [[nodiscard]] const std::string& opening_note() const;
 
   // ---- writing
-  // One transaction for all: rows that are there already are not written twice.
+  // One transaction for all: rows that are there already are not written twice. It survives that
+  // this process is killed, and a power cut once it is synced: every few seconds, or by Sync.
   Status Commit(const std::vector<RunBatch>& batches, uint64_t now_real_ns);
+  // What was committed is on the disk when this returns.
+  Status Sync();
   Status ReplaceIncidents(const std::string& job, const std::vector<Incident>& incidents);
   Status ReplaceWarnings(const std::string& job, const std::vector<Warning>& warnings);
   // Keeps it for the job and adds it to the state of the job's run with that pid, now or when it
@@ -104,6 +115,7 @@ class Store {
   // nullopt when no exit of the job is known; the last one when there are several.
   [[nodiscard]] Result<std::optional<JobExit>> ExitOfJob(const std::string& job) const;
   [[nodiscard]] Result<std::optional<SegmentCursor>> CursorOf(const std::string& run_id) const;
+  [[nodiscard]] Result<bool> HasRecord(const std::string& run_id, uint64_t ticket) const;
   // Grows whenever another connection committed: a cheap question for `tail -f` and `report
   // --watch`.
   [[nodiscard]] Result<int64_t> ChangeCounter() const;
@@ -114,7 +126,18 @@ class Store {
   std::unique_ptr<Impl> impl_;
 };
 
-// Renames the database and its companions to <path>.corrupt-<UTC time>; says where to.
+// Whether a database is at fault that has given errors for a while. kUnusable needs proof: it is
+// damaged, or refuses any run at all, or a new connection cannot write to it while a new database
+// beside it can be written.
+enum class DatabaseHealth : uint8_t {
+  kUsable,    // a new connection can write to it
+  kUnknown,   // others fail as well: the disk, its space, our memory
+  kUnusable,  // it alone fails
+};
+[[nodiscard]] DatabaseHealth ExamineDatabase(const std::string& path);
+
+// Renames the database and its companions to <path>.corrupt-<UTC time>; says where to. Of those
+// that were moved aside, the oldest and the newest stay.
 [[nodiscard]] Result<std::string> MoveAside(const std::string& path);
 
 }  // namespace nanwatch

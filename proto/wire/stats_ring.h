@@ -117,8 +117,14 @@ class StatsReader {
   // being written (or was never finished). Looks at one lap of entries at most.
   [[nodiscard]] bool Read(StatsCopy& out) {
     StatsEntry entry{};
-    for (uint64_t left = ring_.capacity(); left > 0 && ring_.Read(entry); --left) {
+    uint64_t begin = ring_.cursor();
+    for (bool first = true; ring_.Read(entry); first = false) {
       const uint64_t head_at = ring_.cursor() - 1;
+      if (first) begin = head_at;  // who comes late begins further on
+      if (head_at - begin >= ring_.capacity()) {
+        ring_.Seek(head_at);
+        return false;
+      }
       std::memcpy(&out.head, entry.payload, sizeof out.head);
       const uint64_t parameters = out.head.parameters;
       const uint64_t count = parameters + out.head.layers;

@@ -52,8 +52,13 @@ if(NANWATCH_SANITIZE STREQUAL "address")
 elseif(NANWATCH_SANITIZE STREQUAL "thread")
   target_compile_options(nanwatch_user_side INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
   target_link_options(nanwatch_user_side INTERFACE -fsanitize=thread)
+elseif(NANWATCH_SANITIZE STREQUAL "fuzzer")
+  # By clang; what our flags say of gcc's warnings is not for it.
+  target_compile_options(nanwatch_user_side INTERFACE -fsanitize=fuzzer-no-link,address,undefined
+    -fno-omit-frame-pointer -fno-sanitize-recover=all -Wno-error -Wno-unknown-warning-option)
+  target_link_options(nanwatch_user_side INTERFACE -fsanitize=address,undefined)
 elseif(NANWATCH_SANITIZE)
-  message(FATAL_ERROR "NANWATCH_SANITIZE is '${NANWATCH_SANITIZE}': use address, thread, or leave it empty")
+  message(FATAL_ERROR "NANWATCH_SANITIZE is '${NANWATCH_SANITIZE}': use address, thread, fuzzer, or leave it empty")
 endif()
 
 # What goes into an observer asks for old names of glibc. Not a public flag: tests that link to it are of this machine.

@@ -81,8 +81,15 @@ uint32_t Emitter::InternSite(const SiteKey& key, SourceLine (*make_source)(void*
 
 uint32_t Emitter::CountSite(uint32_t site, uint64_t ticket, const wire::Clocks& clocks) noexcept {
   const WriteGate::Pass pass(gate_);
-  const uint64_t count = sites_.Count(site, ticket, clocks);
+  const uint64_t count = site == 0 ? without_site_.fetch_add(1, std::memory_order_relaxed) + 1
+                                   : sites_.Count(site, ticket, clocks);
   return count < UINT32_MAX ? static_cast<uint32_t>(count) : UINT32_MAX;
+}
+
+void Emitter::SkipRecord(uint32_t site) noexcept {
+  if (site != 0) return;
+  const WriteGate::Pass pass(gate_);
+  CountDrop(values_dropped_, live_.values_dropped);
 }
 
 bool Emitter::Emit(const wire::RecordHeader& record) noexcept {

@@ -65,8 +65,13 @@ class Emitter {
   uint32_t InternSite(const SiteKey& key, SourceLine (*make_source)(void*), void* context,
                       bool* is_new) noexcept;
 
-  // Counts one more at a site; gives the new count (stays at UINT32_MAX), 0 for site 0.
+  // Counts one more at a site; gives the new count (stays at UINT32_MAX). Site 0 counts here, and
+  // nowhere in the segment.
   uint32_t CountSite(uint32_t site, uint64_t ticket, const wire::Clocks& clocks) noexcept;
+
+  // What was counted at `site` gets no record. Its site says that it was there; without a site (0)
+  // it is lost, and counted as a dropped record.
+  void SkipRecord(uint32_t site) noexcept;
 
   // Publishes a record that lies in memory behind its header, header.bytes long, kind set. False
   // when the ring had no room, which is counted.
@@ -142,6 +147,9 @@ class Emitter {
   std::atomic<uint64_t> values_dropped_{0};
   std::atomic<uint64_t> names_dropped_{0};
   std::atomic<uint64_t> sites_dropped_{0};
+  // Findings that the full table of sites had no place for. They count as one site's, so that a
+  // storm of them is as cheap as one of a single site.
+  std::atomic<uint64_t> without_site_{0};
 
   std::mutex clocks_mutex_;
   wire::Clocks last_clocks_{};  // as published last, for the end record

@@ -256,6 +256,25 @@ void SegmentBuilder::Publish() {
   live_->Publish(facts_, SystemClock().monotonic_ns());
 }
 
+int FillWithLongNames(SegmentBuilder& job, const SegmentLayout& layout) {
+  job.WriteReach(wire::Reach::kLoss, 1, std::string(500, 'n'));
+  wire::RingWriter ring(&job.ring(), reinterpret_cast<wire::Slot*>(&job.ring() + 1),
+                        layout.ring_slots);
+  wire::UpdateRecord record{};
+  record.header.bytes = sizeof record;
+  record.header.kind = static_cast<uint16_t>(wire::RecordKind::kUpdate);
+  record.optimizer_class = 1;
+  record.n_bad = wire::kSourcesMax;
+  for (uint32_t& name : record.bad_names) name = 1;
+  for (wire::Source& source : record.bad) source.name = 1;
+  int written = 0;
+  do {
+    record.header.ticket = static_cast<uint64_t>(written) + 1;
+  } while (ring.Write(&record, sizeof record) && ++written > 0);
+  job.Publish();
+  return written;
+}
+
 IdleProcess::IdleProcess() : pid_(fork()) {
   if (pid_ != 0) return;
   prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -115,6 +115,10 @@ class SegmentBuilder {
   uint64_t tickets_ = 0;
 };
 
+// Fills the ring with records that each name ten names of the greatest length: a few bytes that
+// decode to many. How many there are.
+int FillWithLongNames(SegmentBuilder& job, const SegmentLayout& layout);
+
 // A process that does nothing until it is killed: somebody whose number a segment can bear.
 class IdleProcess {
  public:

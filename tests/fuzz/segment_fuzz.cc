@@ -2,13 +2,14 @@
 // Whatever stands in a segment, the daemon neither crashes nor hangs nor fills up.
 //
 // Built by itself it makes its own inputs: a valid segment, spoilt at random places, `segment_fuzz
-// --rounds N --seed S`; a number that fails can be repeated alone with `--only I`. With
+// --rounds N --seed S`, with S 0 a new one; a number that fails can be repeated alone with `--only I`. With
 // -fsanitize=fuzzer and NANWATCH_LIBFUZZER it is a libFuzzer target; files given as arguments are
 // read once each.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -72,10 +73,10 @@ void ReadAsDaemon(const std::string& path, FakeClock& clock) {
 void TryOne(const uint8_t* data, size_t size) {
   FakeClock clock;
   const std::string path = PathFor(data, size);
-  const Result<RunFacts> facts = ReadWhole(path, clock);
-  if (facts.ok()) {
-    (void)Diagnose({*facts});
-    (void)ReportStats({*facts}, "job");
+  const Result<SegmentFacts> whole = ReadWhole(path, clock);
+  if (whole.ok()) {
+    (void)Diagnose({whole->facts});
+    (void)ReportStats({whole->facts}, "job");
   }
   ReadAsDaemon(path, clock);
 }
@@ -88,13 +89,36 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return 0;
 }
 
-#ifndef NANWATCH_LIBFUZZER
 namespace nanwatch {
 namespace {
 
+// Records that are valid as far as their kind and length go, some fields of which are numbers of
+// names, sites and earlier records.
+void WriteOneOfEachKind(SegmentBuilder& job) {
+  wire::RingWriter ring(&job.ring(), reinterpret_cast<wire::Slot*>(&job.ring() + 1),
+                        kSmallLayout.ring_slots);
+  constexpr std::array<size_t, wire::kRecordKindMax> kBytes = {
+      sizeof(wire::ValueRecord),      sizeof(wire::KillRecord),   sizeof(wire::PassRecord),
+      sizeof(wire::UpdateRecord),     sizeof(wire::ScalerRecord), sizeof(wire::EscapeRecord),
+      sizeof(wire::CollectiveRecord), sizeof(wire::EndRecord),    sizeof(wire::LevelRecord),
+      sizeof(wire::KernelsRecord)};
+  for (uint16_t kind = 1; kind <= wire::kRecordKindMax; ++kind) {
+    alignas(8) std::array<unsigned char, wire::kRecordBytesMax> record{};
+    const size_t bytes = kBytes[kind - 1];
+    for (size_t at = sizeof(wire::RecordHeader); at < bytes; at += 4) record[at] = at % 5;
+    wire::RecordHeader header{};
+    header.bytes = static_cast<decltype(header.bytes)>(bytes);
+    header.kind = kind;
+    header.ticket = 1'000u + kind;
+    std::memcpy(record.data(), &header, sizeof header);
+    (void)ring.Write(record.data(), bytes);
+  }
+}
+
 std::vector<uint8_t> ValidSegment() {
   const TemporaryDirectory directory;
-  SegmentBuilder job(directory.path(), {.job = "fuzz"});
+  SegmentBuilder job(directory.path(),
+                     {.job = "fuzz", .ignore = "op=aten::log layer=a*; phase=forward"});
   for (int i = 0; i < 20; ++i)
     job.WriteValue("aten::op" + std::to_string(i % 7), "layer." + std::to_string(i));
   wire::LoaderSamples samples{};
@@ -111,6 +135,9 @@ std::vector<uint8_t> ValidSegment() {
     parameter.flags = 0xffff;
     job.WriteStats({}, {parameter, parameter, parameter}, {"a.weight", "a.bias", "b"});
   }
+  job.WriteTrail(1, {{"aten::mm", 3.0}, {"aten::exp", 1e30}});
+  job.WriteKernels(2, {{"kernel<float>", 1'000}});
+  WriteOneOfEachKind(job);
   job.LeaveHole(2);
   job.WriteReach(wire::Reach::kParameter, 3, "layer.3.weight");
   job.WriteEnd();
@@ -141,6 +168,43 @@ void Spoil(std::vector<uint8_t>& bytes, std::mt19937_64& random) {
   if (random() % 16 == 0) bytes.resize(random() % bytes.size());
 }
 
+}  // namespace
+}  // namespace nanwatch
+
+#ifdef NANWATCH_LIBFUZZER
+
+extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t size_max);
+
+// A segment is mostly empty: what is changed is where something stands. `size_max` has room for one.
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t size_max,
+                                          unsigned int seed) {
+  static const std::vector<uint8_t> valid = nanwatch::ValidSegment();
+  std::mt19937_64 random(seed);
+  if (size < valid.size() && valid.size() <= size_max && random() % 8 != 0) {
+    std::memcpy(data, valid.data(), valid.size());
+    size = valid.size();
+  }
+  std::vector<uint8_t> bytes(data, data + size);
+  if (bytes.size() < sizeof(nanwatch::wire::SegmentHeader)) {
+    return LLVMFuzzerMutate(data, size, size_max);
+  }
+  if (random() % 2 == 0) {
+    nanwatch::Spoil(bytes, random);
+    std::memcpy(data, bytes.data(), bytes.size());
+    return bytes.size();
+  }
+  constexpr size_t kWindow = 256;
+  const size_t at = nanwatch::PickPlace(bytes, random);
+  const size_t window = std::min(kWindow, size - at);
+  LLVMFuzzerMutate(data + at, window, window);
+  return size;
+}
+
+#else
+
+namespace nanwatch {
+namespace {
+
 int Main(int argc, char** argv) {
   uint64_t rounds = 2'000;
   uint64_t seed = 1;
@@ -162,6 +226,9 @@ int Main(int argc, char** argv) {
       return 0;
     }
   }
+  if (seed == 0) seed = std::random_device()();
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  std::fflush(stdout);
   const std::vector<uint8_t> valid = ValidSegment();
   TryOne(valid.data(), valid.size());
   for (uint64_t i = 0; i < rounds; ++i) {

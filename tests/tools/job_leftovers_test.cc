@@ -82,5 +82,23 @@ TEST_F(JobLeftovers, RemovesWhatEndedProcessesOfTheJobLeftAndNothingElse) {
   EXPECT_EQ(Files(), (std::set<std::string>{live.name(), other.name()}));
 }
 
+// What was not read of it is nowhere else.
+TEST_F(JobLeftovers, ASegmentThatWasNotReadToItsEndStays) {
+  constexpr SegmentLayout kFull{.ring_slots = 1 << 18,
+                                .steps = 64,
+                                .stats = 64,
+                                .sites = 128,
+                                .names = 256,
+                                .name_bytes = 16 * 1024};
+  SegmentBuilder large(directory_.path(), {.layout = kFull, .nonce = 1, .job = "j", .dead = true});
+  FillWithLongNames(large, kFull);
+  SegmentBuilder small(directory_.path(), {.nonce = 2, .job = "j", .dead = true});
+  small.WriteValue("aten::log", "a");
+  Observations observations(places_);
+  RemoveReadSegments(observations, "j");
+  EXPECT_TRUE(std::filesystem::exists(large.path()));
+  EXPECT_FALSE(std::filesystem::exists(small.path()));
+}
+
 }  // namespace
 }  // namespace nanwatch

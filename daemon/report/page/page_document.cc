@@ -166,6 +166,8 @@ Json CoverageJson(const Verdict& verdict) {
   rows.push_back(Pair("Tensors checked", Grouped(coverage.tensors_checked())));
   rows.push_back(Pair("Bytes checked", Grouped(coverage.bytes_checked())));
   rows.push_back(Pair("Records lost", Grouped(coverage.lost_events())));
+  if (coverage.records_thinned() > 0)
+    rows.push_back(Pair("Records left out", Grouped(coverage.records_thinned())));
   rows.push_back(Pair("Cost", OverheadText(coverage)));
   Json unchecked = Json::array();
   const std::map<std::string, uint64_t> sorted(coverage.unchecked().begin(),

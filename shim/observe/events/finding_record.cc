@@ -92,8 +92,9 @@ ValueRef FindingRecords::File(Emitter& emitter, Draft& draft, const Sources& sou
   if (write) {
     if (is_new_site) emitter.KeepFirst(draft.value);
     emitter.Emit(draft.value.header);
-  } else if (tensors != 0) {
-    recent_.KeepTensors(draft.value.header.ticket, draft.tensors, tensors);
+  } else {
+    emitter.SkipRecord(draft.value.site);
+    if (tensors != 0) recent_.KeepTensors(draft.value.header.ticket, draft.tensors, tensors);
   }
   RecentValues::Kept kept{};
   kept.record = draft.value;

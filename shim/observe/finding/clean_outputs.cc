@@ -53,7 +53,7 @@ void CleanOutputs::RecordKill(ThreadState* thread, const Frame& frame, Emitter& 
   wire::KillRecord record{};
   record.header = uses_.records.MakeHeader(thread, emitter, wire::RecordKind::kKill, sizeof record);
   const uint32_t seen = emitter.CountSite(site, record.header.ticket, record.header.clocks);
-  if (seen > kFullRecordsPerSite) return;
+  if (seen > kFullRecordsPerSite) return emitter.SkipRecord(site);
   record.site = site;
   record.n_sources = static_cast<uint8_t>(sources.count);
   std::copy(sources.list, sources.list + sources.count, record.sources);

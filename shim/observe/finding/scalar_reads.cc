@@ -49,7 +49,8 @@ void ScalarReads::Emit(ThreadState* thread, Emitter& emitter, const Read& read) 
   record.header =
       uses_.records.MakeHeader(thread, emitter, wire::RecordKind::kEscape, sizeof record);
   emitter.CountSite(record.site, record.header.ticket, record.header.clocks);
-  if (read_sites_.Count(record.site, read.source.site) > kFullRecordsPerSite) return;
+  if (read_sites_.Count(record.site, read.source.site) > kFullRecordsPerSite)
+    return emitter.SkipRecord(record.site);
   if (read.asked_only) {
     record.flags |= wire::kAskedOnly;
   } else if (read.of_many) {

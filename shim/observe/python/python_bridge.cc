@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <exception>
+#include <string>
 #include <utility>
 
+#include "proto/wire/text.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/python/calls/call_tensors.h"
 #include "shim/observe/python/names/live_tensors.h"
@@ -253,14 +255,17 @@ bool PythonBridge::RaiseSoon(const char* message) noexcept try {
     return false;
   }
   // What is left for a thread must be a class, so that the message is the class's.
+  constexpr size_t kMessageBytesMax = 1024;
   static constexpr char kClass[] =
       "class NonFiniteGradient(FloatingPointError):\n"
       "    __module__ = 'nanwatch'\n"
       "    message = message\n"
       "    def __str__(self):\n"
       "        return self.message\n";
+  // A name in it may have been cut inside a character, which Python refuses.
+  const std::string clean = wire::CleanText(message, kMessageBytesMax);
   const Gil gil(api_);
-  const PyOwned text(api_, api_.PyUnicode_FromString(message));
+  const PyOwned text(api_, api_.PyUnicode_FromString(clean.c_str()));
   if (!text) return false;
   const PyOwned exception(api_,
                           api_.Define(kClass, "NonFiniteGradient", {{"message", text.get()}}));

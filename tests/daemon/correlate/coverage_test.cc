@@ -28,6 +28,23 @@ TEST(Coverage, EveryKindOfLossIsAnEventLost) {
   EXPECT_EQ(Correlate({facts}).coverage().lost_events(), 7u);
 }
 
+// Its findings have their records, without a site in them.
+TEST(Coverage, ASiteThatFoundNoRoomIsNoEventLost) {
+  RunFacts facts = RunBuilder().Build();
+  facts.mutable_state()->set_sites_dropped(5);
+  EXPECT_EQ(Correlate({facts}).coverage().lost_events(), 0u);
+}
+
+TEST(Coverage, SaysOfHowManyFindingsTheRecordsWereLeftOut) {
+  RunFacts a = RunBuilder().Rank(0).Build();
+  RunFacts b = RunBuilder().Rank(1).Build();
+  a.mutable_state()->set_records_thinned(2'000);
+  b.mutable_state()->set_records_thinned(3);
+  const Verdict verdict = Correlate({a, b});
+  EXPECT_EQ(verdict.coverage().records_thinned(), 2'003u);
+  EXPECT_EQ(verdict.coverage().lost_events(), 0u);
+}
+
 TEST(Coverage, UncheckedReasonsHaveNames) {
   RunFacts facts = RunBuilder().Build();
   for (int reason = 0; reason < 17; ++reason) facts.mutable_state()->add_unchecked(0);

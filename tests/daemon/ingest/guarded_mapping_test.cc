@@ -6,6 +6,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <string>
+
 #include "daemon/base/unique_fd.h"
 #include "tests/fakes/temporary_directory.h"
 
@@ -48,6 +53,28 @@ TEST_F(GuardedMappingTest, AWriteWhereTheFileWasCutOffDoesNoHarm) {
   volatile unsigned char* data = mapping->data();
   data[kBytes / 2] = 7;
   EXPECT_EQ(data[kBytes / 2], 7);
+}
+
+TEST_F(GuardedMappingTest, TakesAFewMappingsHoweverManyPagesAreMissing) {
+  constexpr size_t kPages = 20'000;
+  const std::string path = directory_ / "large";
+  const UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(ftruncate(fd.get(), kPages * 4096), 0);
+  const Result<GuardedMapping> mapping = GuardedMapping::Map(fd.get(), kPages * 4096, false);
+  ASSERT_TRUE(mapping.ok());
+  ASSERT_EQ(ftruncate(fd.get(), 0), 0);
+  const auto count_maps = [] {
+    std::ifstream maps("/proc/self/maps");
+    return std::count(std::istreambuf_iterator<char>(maps), std::istreambuf_iterator<char>(), '\n');
+  };
+  const auto before = count_maps();
+  // Every other page, so that they do not merge.
+  unsigned sum = 0;
+  for (size_t page = 0; page < kPages; page += 2) {
+    sum += *static_cast<volatile unsigned char*>(mapping->data() + page * 4096);
+  }
+  EXPECT_EQ(sum, 0u);
+  EXPECT_LT(count_maps() - before, 200);
 }
 
 TEST_F(GuardedMappingTest, FaultsElsewhereStillEndTheProcess) {

@@ -328,6 +328,27 @@ TEST_F(SegmentReaderTest, IgnoresACursorThatLiesBeyondTheSegment) {
   EXPECT_THAT(Tickets(Read(reader)), ElementsAre(ticket));
 }
 
+TEST_F(SegmentReaderTest, InAStormReadsSitesThatAreNewAtOnceAndTheOthersCountsWhenAsked) {
+  SegmentBuilder job(directory_.path(), {});
+  Result<SegmentReader> reader = SegmentReader::Open(job.path(), SegmentReader::Access::kConsume);
+  ASSERT_TRUE(reader.ok());
+  const auto read = [&](SegmentReader::Counts counts) {
+    RunBatch batch = reader->Read(false, clock_, counts).value();
+    EXPECT_TRUE(reader->Acknowledge(batch).ok());
+    return batch;
+  };
+  for (int i = 0; i < 30; ++i) job.WriteValue("aten::log", "layer." + std::to_string(i));
+  EXPECT_EQ(read(SegmentReader::Counts::kAll).sites.size(), 30u);
+  for (int i = 0; i < 30; ++i) job.WriteValue("aten::log", "layer." + std::to_string(i));
+  job.WriteValue("aten::exp", "new");
+  const RunBatch quick = read(SegmentReader::Counts::kOfNewSites);
+  ASSERT_EQ(quick.sites.size(), 1u);
+  EXPECT_EQ(quick.sites[0].op(), "aten::exp");
+  EXPECT_TRUE(reader->HasNews()) << "the counts are not read yet";
+  EXPECT_EQ(read(SegmentReader::Counts::kAll).sites.size(), 30u);
+  EXPECT_FALSE(reader->HasNews());
+}
+
 TEST_F(SegmentReaderTest, HasNewsOnlyWhenSomethingWasPublished) {
   SegmentBuilder job(directory_.path(), {});
   job.Publish();
@@ -359,12 +380,48 @@ TEST_F(SegmentReaderTest, AToolSeesTheWholeRunAndWhetherItEnded) {
   SegmentBuilder job(directory_.path(), {.dead = true});
   job.WriteValue("aten::log", "a");
   job.WriteEnd();
-  const Result<RunFacts> facts = ReadWhole(job.path(), clock_);
-  ASSERT_TRUE(facts.ok());
-  EXPECT_EQ(facts->records_size(), 2);
-  EXPECT_EQ(facts->sites_size(), 1);
-  EXPECT_TRUE(facts->state().ended());
+  const Result<SegmentFacts> whole = ReadWhole(job.path(), clock_);
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(whole->facts.records_size(), 2);
+  EXPECT_EQ(whole->facts.sites_size(), 1);
+  EXPECT_TRUE(whole->facts.state().ended());
+  EXPECT_TRUE(whole->is_whole);
   EXPECT_EQ(job.ring().released_slots.load(), 0u);
+}
+
+// Few bytes that decode to more than one read takes.
+TEST_F(SegmentReaderTest, AToolReadsAsOftenAsThereIsMore) {
+  constexpr SegmentLayout kLarge{.ring_slots = 1 << 16,
+                                 .steps = 64,
+                                 .stats = 64,
+                                 .sites = 128,
+                                 .names = 256,
+                                 .name_bytes = 16 * 1024};
+  SegmentBuilder job(directory_.path(), {.layout = kLarge, .dead = true});
+  const int written = FillWithLongNames(job, kLarge);
+  SegmentReader reader = Open(job);
+  ASSERT_TRUE(Read(reader).more) << "or this test shows nothing";
+  const Result<SegmentFacts> whole = ReadWhole(job.path(), clock_);
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(whole->facts.records_size(), written);
+  EXPECT_TRUE(whole->is_whole);
+  EXPECT_EQ(whole->facts.state().records_dropped(), job.dropped());
+}
+
+// No job writes so much: here a hostile one.
+TEST_F(SegmentReaderTest, AToolThatDoesNotReachTheEndSaysSo) {
+  constexpr SegmentLayout kLarge{.ring_slots = 1 << 18,
+                                 .steps = 64,
+                                 .stats = 64,
+                                 .sites = 128,
+                                 .names = 256,
+                                 .name_bytes = 16 * 1024};
+  SegmentBuilder job(directory_.path(), {.layout = kLarge, .dead = true});
+  FillWithLongNames(job, kLarge);
+  const Result<SegmentFacts> whole = ReadWhole(job.path(), clock_);
+  ASSERT_TRUE(whole.ok());
+  EXPECT_FALSE(whole->is_whole);
+  EXPECT_GT(whole->facts.state().records_dropped(), job.dropped()) << "a verdict says so";
 }
 
 TEST_F(SegmentReaderTest, NamesThatSteerATerminalComeOutHarmless) {

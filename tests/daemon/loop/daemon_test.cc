@@ -17,6 +17,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <optional>
 #include <thread>
 
@@ -189,6 +190,37 @@ TEST_F(DaemonTest, LeavesFilesAloneThatItCannotReadAndNamesThemOnce) {
               HasSubstr("wire format 7." + std::to_string(wire::kWireMinor)));
   EXPECT_TRUE(fs::exists(newer.path()));
   EXPECT_TRUE(fs::exists(options_.segment_dir + "/garbage.seg"));
+}
+
+// The judge may be at work on a database while another takes its place.
+TEST_F(DaemonTest, AVerdictOfTheFormerDatabaseIsNotKeptInTheNewOne) {
+  std::promise<void> goes_on;
+  std::shared_future<void> wait = goes_on.get_future().share();
+  options_.judge_patience_ns = 0;
+  Result<Daemon> daemon = Daemon::Start(
+      options_,
+      [wait](const std::vector<RunFacts>& runs) {
+        wait.wait();
+        return OneIncidentPerSite(runs);
+      },
+      clock_, listener_);
+  ASSERT_TRUE(daemon.ok()) << daemon.status().message();
+  daemon_.emplace(*std::move(daemon));
+  {
+    SegmentBuilder job(options_.segment_dir, {.nonce = 1, .job = "j", .dead = true});
+    job.WriteValue("aten::log", "a");
+    Tick();
+    Tick(200);  // the verdict is begun, and its segment is gone
+    ASSERT_FALSE(fs::exists(job.path()));
+  }
+  for (const char* companion : {"", "-wal", "-shm"})
+    fs::remove(DatabasePath(options_.state_dir) + companion);
+  goes_on.set_value();
+  Tick(2'100);
+  daemon_->Finish();
+  EXPECT_TRUE(daemon_->store().Runs({}).value().empty()) << "or this test shows nothing";
+  EXPECT_TRUE(daemon_->store().Incidents("j").value().empty());
+  EXPECT_THAT(listener_.incidents, IsEmpty());
 }
 
 TEST_F(DaemonTest, RemovesWhatIsLeftOfSegmentsThatTheDeadNeverFinished) {

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <filesystem>
+#include <future>
+
 #include "tests/fakes/fake_clock.h"
 #include "tests/fakes/recording_listener.h"
 #include "tests/fakes/temporary_directory.h"
@@ -33,12 +37,12 @@ class JobVerdictsTest : public testing::Test {
 TEST_F(JobVerdictsTest, JudgesABurstOnce) {
   for (int i = 0; i < 9; ++i) {
     verdicts_.Touch("j");
-    verdicts_.Renew(store_, false);
+    (void)verdicts_.Renew(store_, false);
     clock_.AdvanceMs(10);
   }
   EXPECT_EQ(judged_, 0);
   clock_.AdvanceMs(10);
-  verdicts_.Renew(store_, false);
+  (void)verdicts_.Renew(store_, false);
   EXPECT_EQ(judged_, 1);
   EXPECT_FALSE(verdicts_.has_pending());
 }
@@ -48,15 +52,61 @@ TEST_F(JobVerdictsTest, AJobThatIsCostlyToJudgeIsJudgedLessOften) {
   for (int i = 0; i < 100; ++i) {
     verdicts_.Touch("j");
     clock_.AdvanceMs(100);
-    verdicts_.Renew(store_, false);
+    (void)verdicts_.Renew(store_, false);
   }
   EXPECT_LE(judged_, 3) << "a tenth of ten seconds";
   EXPECT_GE(judged_, 2);
 }
 
+TEST_F(JobVerdictsTest, AJobThatTakesLongIsWaitedForByNobody) {
+  std::promise<void> goes_on;
+  std::shared_future<void> wait = goes_on.get_future().share();
+  std::atomic<int> begun = 0;
+  JobVerdicts verdicts(
+      [&](const std::vector<RunFacts>&) {
+        ++begun;
+        wait.wait();
+        return Verdict();
+      },
+      clock_, listener_, /*patience_ns=*/0);
+  verdicts.Touch("large");
+  clock_.AdvanceMs(200);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(verdicts.Renew(store_, false).ok());
+  EXPECT_TRUE(verdicts.has_pending());
+  EXPECT_LE(verdicts.next_due_ns(), clock_.monotonic_ns() + 25'000'000) << "it is asked for";
+  verdicts.Touch("small");
+  goes_on.set_value();
+  EXPECT_TRUE(verdicts.Renew(store_, /*all=*/true).ok());
+  EXPECT_EQ(begun, 2);
+  EXPECT_FALSE(verdicts.has_pending());
+}
+
+TEST_F(JobVerdictsTest, OfAStormOfPlacesTheMostImportantIncidentsAreKept) {
+  for (int i = 0; i < 3'000; ++i) verdict_.add_incidents()->mutable_origin()->set_step(i);
+  verdicts_.Touch("j");
+  EXPECT_TRUE(verdicts_.Renew(store_, /*all=*/true).ok());
+  const std::vector<Incident> kept = store_.Incidents("j").value();
+  ASSERT_EQ(kept.size(), static_cast<size_t>(kIncidentsPerJobMax));
+  EXPECT_EQ(kept.back().origin().step(), kIncidentsPerJobMax - 1);
+}
+
+TEST_F(JobVerdictsTest, AFailureIsSaidOnceAMinuteAndTriedAgain) {
+  TemporaryDirectory elsewhere;
+  Store store = *Store::OpenForWriting(elsewhere / "nanwatch.db");
+  std::filesystem::remove(elsewhere / "nanwatch.db");
+  for (int i = 0; i < 100; ++i) {
+    verdicts_.Touch("j");
+    clock_.AdvanceMs(1'100);
+    EXPECT_FALSE(verdicts_.Renew(store, false).ok());
+    EXPECT_TRUE(verdicts_.has_pending());
+  }
+  EXPECT_EQ(listener_.troubles.size(), 2u);
+  EXPECT_THAT(listener_.troubles[0], testing::HasSubstr("verdict of job j cannot be renewed"));
+}
+
 TEST_F(JobVerdictsTest, JudgesWhatIsPendingAtOnceWhenAsked) {
   verdicts_.Touch("j");
-  verdicts_.Renew(store_, /*all=*/true);
+  (void)verdicts_.Renew(store_, /*all=*/true);
   EXPECT_EQ(judged_, 1);
 }
 
@@ -67,7 +117,7 @@ TEST_F(JobVerdictsTest, TellsAWarningOnceAlsoAfterADaemonThatToldIt) {
   first.set_id("gradient-exploding");
   const auto renew = [&](JobVerdicts& verdicts) {
     verdicts.Touch("j");
-    verdicts.Renew(store_, /*all=*/true);
+    (void)verdicts.Renew(store_, /*all=*/true);
   };
   renew(verdicts_);
   renew(verdicts_);

@@ -33,7 +33,7 @@ class KilledDaemonTest : public testing::Test {
       RecordingListener listener;
       Result<Daemon> life = Daemon::Start(options_, NoVerdict, clock_, listener);
       if (!life.ok()) _exit(2);
-      life->intake().set_after_commit([] { _exit(0); });
+      life->intake().set_after_commit([](const std::string&) { _exit(0); });
       (void)life->Tick();
       _exit(3);  // nothing was committed
     }

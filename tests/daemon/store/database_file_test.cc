@@ -155,6 +155,22 @@ TEST_F(DatabaseFileTest, ADatabaseWithSpoiltPagesIsMovedAside) {
   EXPECT_THAT(store->opening_note(), HasSubstr("was damaged"));
 }
 
+TEST_F(DatabaseFileTest, OfThoseMovedAsideTheOldestAndTheNewestStay) {
+  for (const char* day : {"01", "02", "03"}) {
+    for (const char* companion : {"", "-wal"}) {
+      std::ofstream(path_ + ".corrupt-2026-01-" + day + "T00:00:00.000Z" + companion) << "x";
+    }
+  }
+  std::ofstream(path_) << "x";
+  const Result<std::string> aside = MoveAside(path_);
+  ASSERT_TRUE(aside.ok());
+  EXPECT_EQ(access(aside->c_str(), F_OK), 0);
+  EXPECT_EQ(access((path_ + ".corrupt-2026-01-01T00:00:00.000Z-wal").c_str(), F_OK), 0)
+      << "what was there before the trouble began";
+  EXPECT_NE(access((path_ + ".corrupt-2026-01-02T00:00:00.000Z").c_str(), F_OK), 0);
+  EXPECT_NE(access((path_ + ".corrupt-2026-01-03T00:00:00.000Z-wal").c_str(), F_OK), 0);
+}
+
 TEST_F(DatabaseFileTest, NobodyElseMayReadIt) {
   ASSERT_TRUE(Store::OpenForWriting(path_).ok());
   struct stat info {};

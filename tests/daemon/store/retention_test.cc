@@ -111,8 +111,76 @@ TEST_F(RetentionTest, OldEndedRunsAreForgottenWithAllThatBelongsToThem) {
   EXPECT_TRUE(store_.Incidents(RunId(1)).value().empty());
   EXPECT_TRUE(store_.Warnings(RunId(1)).value().empty());
   EXPECT_TRUE(store_.FindRun(RunId(3)).ok()) << "it lives";
-  EXPECT_TRUE(store_.FindRun(RunId(11)).ok());
+  EXPECT_TRUE(store_.FindRun(RunId(12)).ok()) << "no more than had to go";
   EXPECT_FALSE(store_.CursorOf(RunId(1)).value().has_value());
+}
+
+TEST_F(RetentionTest, AnOldRunThatLivesKeepsNoNewerEndedOneInAFullDatabase) {
+  ASSERT_TRUE(store_.LimitSize(400 << 10).ok());
+  ASSERT_TRUE(store_.Commit({BatchOf(1)}, 1).ok());
+  uint64_t ticket = 0;
+  const auto commit = [&](uint64_t nonce) {
+    RunBatch batch = BatchOf(nonce);
+    for (int i = 0; i < 500; ++i) AddRecord(batch, ++ticket);
+    batch.state.set_ended(true);
+    return store_.Commit({batch}, nonce);
+  };
+  Status committed;
+  for (int i = 0; i < 39 && committed.ok(); ++i) committed = commit(2);
+  ASSERT_EQ(committed.kind(), ErrorKind::kFull);
+  ASSERT_TRUE(store_.Retire().ok());
+  EXPECT_TRUE(commit(3).ok());
+  EXPECT_TRUE(store_.FindRun(RunId(1)).ok()) << "it lives";
+}
+
+TEST_F(RetentionTest, WhatARunSaysOfItsStartDecidesNothing) {
+  for (uint64_t nonce = 1; nonce <= kRunsKept + 1; ++nonce) {
+    RunBatch batch = BatchOf(nonce);
+    // The oldest claims to come from the future, the newest from 1970.
+    batch.run.set_started_real_ns(nonce == 1 ? ~uint64_t{0} >> 1 : nonce == kRunsKept + 1 ? 0 : 5);
+    batch.state.set_ended(true);
+    ASSERT_TRUE(store_.Commit({batch}, nonce).ok());
+  }
+  ASSERT_TRUE(store_.Retire().ok());
+  EXPECT_EQ(store_.FindRun(RunId(1)).status().kind(), ErrorKind::kNotFound);
+  EXPECT_TRUE(store_.FindRun(RunId(kRunsKept + 1)).ok());
+}
+
+TEST_F(RetentionTest, AJobIsJudgedByABoundedNumberOfRecords) {
+  constexpr uint64_t kRuns = 8;
+  for (uint64_t nonce = 1; nonce <= kRuns; ++nonce) {
+    RunBatch batch = BatchOf(nonce, "j");
+    for (uint64_t i = 1; i <= 10'000; ++i) AddRecord(batch, i);
+    ASSERT_TRUE(store_.Commit({batch}, nonce).ok());
+  }
+  const std::vector<RunFacts> facts = store_.FactsOfJob("j").value();
+  ASSERT_EQ(facts.size(), kRuns);
+  for (const RunFacts& run : facts) {
+    ASSERT_EQ(run.records_size(), 8'000);
+    EXPECT_EQ(run.records(0).ticket(), 1u);
+    EXPECT_EQ(run.records(6'399).ticket(), 6'400u);
+    EXPECT_EQ(run.records(6'400).ticket(), 8'401u);
+    EXPECT_EQ(run.records(7'999).ticket(), 10'000u);
+    EXPECT_EQ(run.state().records_thinned(), 2'000u);
+  }
+  EXPECT_EQ(store_.Facts(RunId(1)).value().records_size(), 10'000) << "a run alone: all of them";
+}
+
+// A job of many processes most of which found nothing.
+TEST_F(RetentionTest, RunsWithFewRecordsLeaveTheirShareToOthers) {
+  RunBatch large = BatchOf(1, "j");
+  for (uint64_t i = 1; i <= 10'000; ++i) AddRecord(large, i);
+  ASSERT_TRUE(store_.Commit({large}, 1).ok());
+  for (uint64_t nonce = 2; nonce <= 200; ++nonce) {
+    RunBatch batch = BatchOf(nonce, "j");
+    if (nonce == 2) AddRecord(batch, 1);
+    ASSERT_TRUE(store_.Commit({batch}, nonce).ok());
+  }
+  const std::vector<RunFacts> facts = store_.FactsOfJob("j").value();
+  ASSERT_EQ(facts.size(), 200u);
+  EXPECT_EQ(facts[0].records_size(), 10'000);
+  EXPECT_EQ(facts[0].state().records_thinned(), 0u);
+  EXPECT_EQ(facts[1].records_size(), 1);
 }
 
 TEST_F(RetentionTest, ADatabaseThatFillsUpForgetsOldRunsToTakeNewOnes) {

@@ -15,6 +15,9 @@ endings = {
     "segv": lambda: ctypes.string_at(0),
     "_exit": lambda: os._exit(3),
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "abort": os.abort,
+    "terminate": lambda: ctypes.CDLL("libstdc++.so.6")._ZSt9terminatev(),
+    "term": lambda: os.kill(os.getpid(), signal.SIGTERM),
 }
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -27,7 +30,8 @@ for step in range(3):
     outputs.sum().backward()
     optimizer.step()
 """
-STATUS = {"exception": 1, "segv": -signal.SIGSEGV, "_exit": 3, "kill": -signal.SIGKILL}
+STATUS = {"exception": 1, "segv": -signal.SIGSEGV, "_exit": 3, "kill": -signal.SIGKILL, "abort": -signal.SIGABRT,
+          "terminate": -signal.SIGABRT, "term": -signal.SIGTERM}
 
 
 class Crashes(PromiseTest):
@@ -61,6 +65,15 @@ class Crashes(PromiseTest):
 
     def test_a_kill_stays_one(self):
         self.check("kill")
+
+    def test_an_abort_stays_one(self):
+        self.check("abort")
+
+    def test_a_terminate_of_cpp_stays_an_abort(self):
+        self.check("terminate")
+
+    def test_a_request_to_end_stays_one(self):
+        self.check("term")
 
 
 if __name__ == "__main__":

@@ -81,11 +81,19 @@ TEST_F(EmitterTest, AsksForASourceLineWhereAPlaceIsNewAndLetsItCallBack) {
 TEST_F(EmitterTest, CountsPlacesThatFindTheTableFullAndKeepsCountingTheOthers) {
   for (uint32_t i = 1; i <= 16; ++i) ASSERT_EQ(SiteFor({.op = i}), i);
   EXPECT_EQ(SiteFor({.op = 17}), 0u);
-  EXPECT_EQ(emitter_.CountSite(0, 1, {}), 0u);
+  EXPECT_EQ(emitter_.CountSite(0, 1, {}), 1u) << "all without a place count as one, so that";
+  EXPECT_EQ(emitter_.CountSite(0, 2, {}), 2u) << "a storm of them is written as one of a place";
   EXPECT_EQ(emitter_.CountSite(5, 1, {}), 1u);
   EXPECT_EQ(emitter_.CountSite(5, 2, {}), 2u);
   EXPECT_EQ(Live().sites_dropped, 1u);
   EXPECT_EQ(SiteOf(segment_, 5)->count, 2u);
+}
+
+TEST_F(EmitterTest, AFindingWithNeitherSiteNorRecordIsCountedAsDropped) {
+  emitter_.SkipRecord(5);
+  EXPECT_EQ(Live().values_dropped, 0u) << "its site counts it";
+  emitter_.SkipRecord(0);
+  EXPECT_EQ(Live().values_dropped, 1u);
 }
 
 TEST_F(EmitterTest, PublishesRecordsAndTheirStatistics) {

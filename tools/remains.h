@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What crashes left behind that nobody else removes: in the segment directory, and beside the
+// database.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "tools/places.h"
+
+namespace nanwatch {
+
+// Which file a name stood for, and in which state.
+struct FileIdentity {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  int64_t changed_ns = 0;  // numbers of files are given again
+  bool operator==(const FileIdentity&) const = default;
+};
+
+struct Remain {
+  std::string path;
+  std::string what;  // and why nobody needs it
+  uint64_t bytes = 0;
+  FileIdentity identity = {};
+};
+
+// Segments of ended processes that a daemon reads and then removes.
+[[nodiscard]] int CountUnreadSegments(const Places& places, const Clock& clock);
+
+// Files of this user and this place that belong to no living process: files that are no segments of
+// ours, segments that were never finished, what killed tools left, databases that were moved aside.
+// `with_unread`: also segments that a daemon could read, whose findings are lost with them. Ordered
+// by path.
+[[nodiscard]] std::vector<Remain> FindRemains(const Places& places, const Clock& clock,
+                                              bool with_unread);
+
+// "", or why it cannot be removed. Another file that has the name by now stays.
+[[nodiscard]] std::string RemoveRemain(const Remain& remain);
+
+}  // namespace nanwatch
