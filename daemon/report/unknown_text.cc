@@ -179,7 +179,13 @@ UnknownText UpdateNotSeen() {
       "keep the level while a step runs, or look whether the parameters are finite"};
 }
 
-UnknownText NotFollowed() {
+UnknownText NotFollowed(const Verdict& verdict) {
+  if (LevelOf(verdict) == "full") {
+    return {
+        "the program read a non-finite value and made no update after it; what became of the value "
+        "was not seen, because ops inside torch.func are out of sight",
+        "check the result of the job: nothing more can be seen of what torch.func runs"};
+  }
   return {
       "the program read a non-finite value and made no update after it; what became of the value "
       "was not seen at this level, or inside torch.func",
@@ -199,7 +205,7 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "skip_not_explained") return SkipNotExplained();
   if (reason == "skip_not_seen") return SkipNotSeen();
   if (reason == "update_not_seen") return UpdateNotSeen();
-  if (reason == "not_followed") return NotFollowed();
+  if (reason == "not_followed") return NotFollowed(verdict);
   if (reason == "switched_off") return SwitchedOff(verdict);
   if (reason == "not_preloaded") return NotPreloaded(verdict);
   if (reason == "no_room") return NoRoom(verdict);
