@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -122,12 +123,21 @@ void FillProgram(wire::SegmentHeader& header) noexcept {
   char executable[1024];
   const ssize_t length = readlink("/proc/self/exe", executable, sizeof executable);
   const std::string_view path{executable, length > 0 ? static_cast<size_t>(length) : 0};
-  SetText(header.program, ProgramName({command, size}, BaseName(path)));
+  const std::string_view executable_name = BaseName(path);
+  SetText(header.program, ProgramName({command, size}, executable_name));
 
   const size_t kept = std::min(size, sizeof header.command);
   std::memcpy(header.command, command, kept);
   if (kept == sizeof header.command) header.command[kept - 1] = '\0';
   header.command_bytes = static_cast<uint32_t>(kept);
+
+  // Its own command says nothing of the job: it is a part of the program that started it.
+  if (!IsSpawnedWorker({command, size})) return;
+  char parents[64];
+  std::snprintf(parents, sizeof parents, "/proc/%d/cmdline", getppid());
+  size = ReadFile(parents, command, sizeof command);
+  const std::string_view program = ProgramName({command, size}, executable_name);
+  SetText(header.program, program);
 }
 
 }  // namespace
