@@ -298,13 +298,9 @@ SegmentIntake::Turn SegmentIntake::ReadAndCommit(Segment& segment, Store& store,
     return {.is_over = dead};
   }
   if (!counters_due && !batch->has_findings()) return {};
-  const bool too_much = dead && batch->more && ++segment.reads_when_dead >= kReadsWhenDeadMax;
+  const bool too_much = dead && batch->more && segment.reads_when_dead + 1 >= kReadsWhenDeadMax;
   const bool at_end = dead && (!batch->more || too_much);
-  if (too_much) {
-    listener_.FileUnreadable(wire::CleanText(segment.name),
-                             "holds more than any job writes: the rest of it was not read");
-    batch->state.set_records_dropped(batch->state.records_dropped() + 1);  // at least
-  }
+  if (too_much) batch->state.set_records_dropped(batch->state.records_dropped() + 1);  // at least
   if (at_end) {
     batch->state.set_ended(true);
     batch->state.set_ended_real_ns(clock_.real_ns());
@@ -316,6 +312,11 @@ SegmentIntake::Turn SegmentIntake::ReadAndCommit(Segment& segment, Store& store,
   if (Status committed = store.Commit(batches, clock_.real_ns()); !committed.ok())
     return {.status = committed, .records = records};
   if (after_commit_) after_commit_(segment.reader.run_id());
+  if (dead) ++segment.reads_when_dead;
+  if (too_much && !std::exchange(segment.reported_rest, true)) {
+    listener_.FileUnreadable(wire::CleanText(segment.name),
+                             "holds more than any job writes: the rest of it was not read");
+  }
   Finish(segment, batches.front(), at_end);
   return {.records = records, .committed = true, .at_end = at_end};
 }
