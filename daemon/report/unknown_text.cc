@@ -137,6 +137,14 @@ UnknownText RecordsLost(const Verdict& verdict) {
           "run it again, with the daemon running from the start"};
 }
 
+UnknownText RecordsLeftOut(const Verdict& verdict) {
+  const uint64_t count = verdict.coverage().records_thinned();
+  return {SeenSoFar(verdict) + ", but " + Counted(count, "record") +
+              (count == 1 ? " was" : " were") +
+              " left out: there were more than a verdict is made of",
+          "mend what made most of the findings, or run it again for fewer steps"};
+}
+
 UnknownText StepsNotChecked(const Verdict& verdict) {
   const uint64_t counted = CountedSteps(verdict.coverage());
   const uint64_t watched = counted - IdleSteps(verdict.coverage());
@@ -200,6 +208,7 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "no_run") return NoRun();
   if (reason == "nothing_checked") return NothingChecked(verdict);
   if (reason == "records_lost") return RecordsLost(verdict);
+  if (reason == "records_left_out") return RecordsLeftOut(verdict);
   if (reason == "steps_not_checked") return StepsNotChecked(verdict);
   if (reason == "killed_in_bad_step") return KilledInBadStep();
   if (reason == "skip_not_explained") return SkipNotExplained();
