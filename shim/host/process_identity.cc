@@ -109,6 +109,18 @@ uint64_t StartTicks() noexcept {
   return at == nullptr ? 0 : std::strtoull(at, nullptr, 10);
 }
 
+// Field 4 of /proc/PID/stat; 0 when there is no such process.
+int32_t ParentOf(int32_t pid) noexcept {
+  char text[2048];
+  std::snprintf(text, sizeof text, "/proc/%d/stat", pid);
+  const size_t size = ReadFile(text, text, sizeof text - 1);
+  text[size] = '\0';
+  const char* const end = std::strrchr(text, ')');
+  return end == nullptr ? 0 : static_cast<int32_t>(std::strtol(end + 4, nullptr, 10));
+}
+
+constexpr int kSpawnLevelsMax = 8;  // a child that spawns a child
+
 uint64_t Nanoseconds(clockid_t clock) noexcept {
   timespec now{};
   clock_gettime(clock, &now);
@@ -131,13 +143,17 @@ void FillProgram(wire::SegmentHeader& header) noexcept {
   if (kept == sizeof header.command) header.command[kept - 1] = '\0';
   header.command_bytes = static_cast<uint32_t>(kept);
 
-  // Its own command says nothing of the job: it is a part of the program that started it.
-  if (!IsSpawnedWorker({command, size})) return;
-  char parents[64];
-  std::snprintf(parents, sizeof parents, "/proc/%d/cmdline", getppid());
-  size = ReadFile(parents, command, sizeof command);
-  const std::string_view program = ProgramName({command, size}, executable_name);
-  SetText(header.program, program);
+  // Its own command says nothing of the job: it is a part of the program that started it, perhaps by
+  // way of another such child.
+  int32_t pid = getppid();
+  for (int level = 0; level < kSpawnLevelsMax && IsSpawnedWorker({command, size}); ++level) {
+    char file[64];
+    std::snprintf(file, sizeof file, "/proc/%d/cmdline", pid);
+    size = ReadFile(file, command, sizeof command);
+    const std::string_view program = ProgramName({command, size}, executable_name);
+    SetText(header.program, program);
+    pid = ParentOf(pid);
+  }
 }
 
 }  // namespace
