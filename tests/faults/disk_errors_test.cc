@@ -193,12 +193,7 @@ TEST_F(DiskErrorsTest, DamageThatAVerdictMeetsIsSaidAndANewDatabaseIsBegun) {
 
 // A job that has ended waits for the disk, too: its reads are counted once they are committed.
 TEST_F(DiskErrorsTest, WhatADeadJobLeftIsReadToItsEndOnceTheDiskIsThereAgain) {
-  constexpr SegmentLayout kLarge{.ring_slots = 1 << 16,
-                                 .steps = 64,
-                                 .stats = 64,
-                                 .sites = 128,
-                                 .names = 256,
-                                 .name_bytes = 16 * 1024};
+  constexpr SegmentLayout kLarge = SmallLayoutWithRing(1 << 16);
   Start();
   Tick();
   disk_.FailAt(1, FaultyDisk::Fault::kFull, /*lasting=*/true);

@@ -33,6 +33,15 @@ class StoppedWriterTest : public FaultTest {
     SlotOf(job, number + 1).commit.store(0);
     SlotOf(job, number).commit.store(number + 1);
   }
+  // Threads that stand still, of which each holds two slots, and three records behind them; then as
+  // long as the daemon waits for them.
+  void LeaveHoles(SegmentBuilder& job, int threads) {
+    for (int i = 0; i < threads; ++i) job.LeaveHole(2);
+    for (int i = 0; i < 3; ++i) job.WriteValue("aten::log", "a");
+    Tick();
+    Tick(kHoleWaitMs);
+    Tick(kHoleWaitMs);
+  }
 };
 
 TEST_F(StoppedWriterTest, ItsSlotsAreGivenToNobodyAndItsLateRecordIsRead) {
@@ -85,11 +94,7 @@ TEST_F(StoppedWriterTest, WhatItCompletesWhileNoDaemonRunsIsReadByTheNext) {
   Start();
   Tick();
   const uint64_t hole = job.ring().reserved_slots.load();
-  job.LeaveHole(2);
-  for (int i = 0; i < 3; ++i) job.WriteValue("aten::log", "a");
-  Tick();
-  Tick(kHoleWaitMs);
-  Tick(kHoleWaitMs);
+  LeaveHoles(job, 1);
   ASSERT_EQ(FactsOf(1).state().holes(), 2u);
   daemon_.reset();
   CompleteLate(job, hole, 1'000'000);
@@ -125,12 +130,7 @@ TEST_F(StoppedWriterTest, OfTwoThatStandSideBySideBothAreRead) {
   Start();
   Tick();
   const uint64_t hole = job.ring().reserved_slots.load();
-  job.LeaveHole(2);
-  job.LeaveHole(2);
-  for (int i = 0; i < 3; ++i) job.WriteValue("aten::log", "a");
-  Tick();
-  Tick(kHoleWaitMs);
-  Tick(kHoleWaitMs);
+  LeaveHoles(job, 2);
   ASSERT_EQ(FactsOf(1).state().holes(), 4u);
   CompleteLate(job, hole, 1'000'000);
   Tick(1'100);
@@ -149,12 +149,7 @@ TEST_F(StoppedWriterTest, WhatIsCompletedBehindOneThatStandsIsReadByTheNextDaemo
   Start();
   Tick();
   const uint64_t hole = job.ring().reserved_slots.load();
-  job.LeaveHole(2);
-  job.LeaveHole(2);
-  for (int i = 0; i < 3; ++i) job.WriteValue("aten::log", "a");
-  Tick();
-  Tick(kHoleWaitMs);
-  Tick(kHoleWaitMs);
+  LeaveHoles(job, 2);
   ASSERT_EQ(FactsOf(1).state().holes(), 4u);
   daemon_.reset();
   CompleteLate(job, hole + 2, 1'000'001);
