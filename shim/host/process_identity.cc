@@ -99,24 +99,23 @@ int32_t OuterPid(int32_t pid) noexcept {
   return outer > 0 ? static_cast<int32_t>(outer) : pid;
 }
 
-// Field 22 of /proc/self/stat, counted behind the command's closing parenthesis (field 2).
-uint64_t StartTicks() noexcept {
+// A field of a process's stat file, counted behind the command's closing parenthesis (field 2). 0:
+// there is no such process.
+uint64_t StatField(const char* path, int wanted) noexcept {
   char text[2048];
-  const size_t size = ReadFile("/proc/self/stat", text, sizeof text - 1);
+  const size_t size = ReadFile(path, text, sizeof text - 1);
   text[size] = '\0';
   const char* at = std::strrchr(text, ')');
-  for (int field = 2; at != nullptr && field < 22; ++field) at = std::strchr(at + 1, ' ');
+  for (int field = 2; at != nullptr && field < wanted; ++field) at = std::strchr(at + 1, ' ');
   return at == nullptr ? 0 : std::strtoull(at, nullptr, 10);
 }
 
-// Field 4 of /proc/PID/stat; 0 when there is no such process.
+uint64_t StartTicks() noexcept { return StatField("/proc/self/stat", 22); }
+
 int32_t ParentOf(int32_t pid) noexcept {
-  char text[2048];
-  std::snprintf(text, sizeof text, "/proc/%d/stat", pid);
-  const size_t size = ReadFile(text, text, sizeof text - 1);
-  text[size] = '\0';
-  const char* const end = std::strrchr(text, ')');
-  return end == nullptr ? 0 : static_cast<int32_t>(std::strtol(end + 4, nullptr, 10));
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  return static_cast<int32_t>(StatField(path, 4));
 }
 
 constexpr int kSpawnLevelsMax = 8;  // a child that spawns a child
