@@ -171,7 +171,7 @@ std::string ForZsh(const std::vector<Verb>& verbs, const std::vector<Option>& ow
       if (option.takes_value && !option.what.empty() && option.what != "file")
         action = ":value:(" + option.what + ")";
       specs +=
-          " \\\n        '" + name + "[" + Plain(option.description, "[]:") + "]" + action + "'";
+          fmt::format(" \\\n        '{}[{}]{}'", name, Plain(option.description, "[]:"), action);
     }
     return specs;
   };
