@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/ingest/checkpoint_decoder.h"
+#include "daemon/ingest/wire_bytes.h"
 #include "proto/wire/cell_record.h"
 #include "proto/wire/kernel_counts.h"
 #include "proto/wire/loader_samples.h"
@@ -25,16 +27,6 @@ constexpr uint8_t kTargetMax = static_cast<uint8_t>(wire::Target::kUninitialised
 constexpr uint8_t kSourceKindMax = static_cast<uint8_t>(wire::SourceKind::kUnknown);
 
 uint32_t InRange(uint32_t value, uint32_t max) { return value <= max ? value : 0; }
-
-// The struct of a record's kind out of its bytes, or nothing when there are too few.
-template <typename T>
-std::optional<T> Take(const unsigned char* record, size_t bytes) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  if (bytes < sizeof(T)) return {};
-  T out;
-  std::memcpy(&out, record, sizeof(T));
-  return out;
-}
 
 void Fill(RecordSource& out, const wire::Source& source, const NameCache& names) {
   out.set_kind(InRange(source.kind, kSourceKindMax));
@@ -283,6 +275,8 @@ bool DecodeFact(Record& out, uint16_t kind, const unsigned char* record, size_t 
       return DecodeLevel(*out.mutable_level(), record, bytes);
     case wire::RecordKind::kKernels:
       return DecodeKernels(*out.mutable_kernels(), record, bytes, names);
+    case wire::RecordKind::kCheckpoint:
+      return DecodeCheckpoint(*out.mutable_checkpoint(), record, bytes);
     case wire::RecordKind::kPadding:
       break;
   }

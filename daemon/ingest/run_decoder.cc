@@ -9,15 +9,11 @@
 #include <vector>
 
 #include "daemon/ingest/secret_words.h"
+#include "daemon/ingest/wire_bytes.h"
 #include "proto/wire/text.h"
 
 namespace nanwatch {
 namespace {
-
-template <size_t N>
-std::string Text(const char (&text)[N]) {
-  return wire::CleanText(std::string_view(text, strnlen(text, N)), N);
-}
 
 uint32_t LevelOf(const wire::SegmentHeader& header) {
   constexpr auto kMax = static_cast<uint32_t>(wire::Level::kAuto);
@@ -29,9 +25,9 @@ uint32_t LevelOf(const wire::SegmentHeader& header) {
 Run DecodeRun(const wire::SegmentHeader& header) {
   Run out;
   out.set_nonce(header.nonce);
-  out.set_job(Text(header.job));
-  out.set_host(Text(header.host));
-  out.set_boot_id(Text(header.boot_id));
+  out.set_job(TextIn(header.job));
+  out.set_host(TextIn(header.host));
+  out.set_boot_id(TextIn(header.boot_id));
   out.set_pid(header.pid);
   out.set_pid_outer(header.pid_outer);
   out.set_pid_namespace(header.pid_namespace);
@@ -42,9 +38,9 @@ Run DecodeRun(const wire::SegmentHeader& header) {
   out.set_local_rank(header.local_rank);
   out.set_world_size(header.world_size);
   out.set_attempt(header.attempt);
-  out.set_torch_version(Text(header.torch_version));
-  out.set_python_version(Text(header.python_version));
-  out.set_program(Text(header.program));
+  out.set_torch_version(TextIn(header.torch_version));
+  out.set_python_version(TextIn(header.python_version));
+  out.set_program(TextIn(header.program));
   std::string_view rest(header.command,
                         std::min<size_t>(header.command_bytes, sizeof header.command));
   std::vector<std::string> command;
