@@ -34,8 +34,8 @@ std::string ChecksOf(const Verdict& verdict) {
   const auto canary = watched.find("canary");
   const bool is_canary = verdict.run().level() == "canary";
   if (!is_canary && (canary == watched.end() || canary->second == 0)) return "";
-  return " in losses, gradients, parameters and optimizer states, which is what level canary "
-         "checks";
+  return " in losses, gradients, parameters and optimizer states, which level canary "
+         "checks in each step; what the program did to them after the last one is not seen";
 }
 
 // Only the scaler's count says so: at this level no op was seen to overflow.

@@ -218,6 +218,26 @@ TEST(PatternOrder, PowerOfZeroInAnUpdateIsNoStepThatIsTooLarge) {
             "infinite-power");
 }
 
+TEST(PatternOrder, InverseOfZeroInAnUpdateIsNoStepThatIsTooLarge) {
+  EXPECT_EQ(PatternOfUpdate([](ValueBuilder& value) {
+              value.Produce("aten::reciprocal").Optimizer("gate.weight").PosInf();
+            }).id(),
+            "division-by-zero-in-update");
+}
+
+// Ops that write into gradients by hand are no branch of the forward.
+TEST(PatternOrder, DivisionInPlaceIsNoDeadBranch) {
+  const auto of = [](const char* op) {
+    RunBuilder run;
+    run.Value(1).Produce(op).InputsUnseen().Nan();
+    run.Pass(2).Leaf("fc.weight", 1);
+    run.Update(3).Parameter("fc.weight", 1);
+    return Diagnose({run.Build()}).incidents(0).pattern().id();
+  };
+  EXPECT_EQ(of("aten::div"), "dead-branch-in-backward");
+  EXPECT_EQ(of("aten::div_"), "division-by-zero");
+}
+
 TEST(PatternOrder, SecondMomentThatOverflowsIsNoDivisionByZero) {
   const auto of = [](const char* op, bool parameter) {
     RunBuilder run;

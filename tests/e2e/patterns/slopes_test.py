@@ -110,6 +110,11 @@ class Branches(PatternTest):
     def test_sigmoid(self):
         return program("return torch.sigmoid(x * (200 if step == 2 else 1))")
 
+    @triggers("dead-branch-in-backward", "values, first at [0, 0]", op="aten::log", layer="layer", phase="forward")
+    def test_infinity_that_a_tanh_takes_in(self):
+        return program("self.h = torch.log(x * 0 if step == 2 else x * 0 + 2)\nreturn torch.tanh(F.linear(self.h, torch.ones(8, 8) * self.scale))",
+                       init="self.scale = nn.Parameter(torch.ones(()))")
+
     @resembles("dead-branch-in-backward", instead="exp-overflow-in-backward", op="aten::exp")
     def test_softplus_by_hand_behind_a_quotient(self):
         return program("return x + 1 / (1 + torch.exp(x * 0 + (200 if step == 2 else 1)))")

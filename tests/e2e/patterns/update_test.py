@@ -94,6 +94,16 @@ def shampoo(eps, steps):
     return program(top=SHAMPOO.replace("EPS", str(eps)), optimizer="Shampoo(model.parameters(), {})", steps=steps)
 
 
+NORMED = """
+class Normed(torch.optim.Optimizer):
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            norm = torch.stack([p.grad.norm() for p in group["params"]]).norm() + EPS
+            for p in group["params"]: p.add_(p.grad * (-0.01 / norm))"""
+NO_LOSS = "loss = F.mse_loss(model(x), y) * (0 if step == 2 else 1)"
+
+
 class Update(PatternTest):
     @triggers("infinite-power", "arguments from 0 to ", op="aten::pow", phase="optimizer", step=0)
     def test_root_of_products_that_are_zero(self):
@@ -102,6 +112,14 @@ class Update(PatternTest):
     @resembles("infinite-power", instead=CLEAN)
     def test_root_of_products_with_an_eps(self):
         return shampoo(1e-6, steps=4)
+
+    @triggers("division-by-zero-in-update", "aten::reciprocal made Inf of finite numbers", op="aten::reciprocal", phase="optimizer")
+    def test_step_that_divides_by_the_norm_of_no_gradient(self):
+        return program(top=NORMED.replace("EPS", "0"), optimizer="Normed(model.parameters(), {})", loss=NO_LOSS)
+
+    @resembles("division-by-zero-in-update", instead=CLEAN)
+    def test_step_that_divides_by_a_norm_and_an_eps(self):
+        return program(top=NORMED.replace("EPS", "1e-12"), optimizer="Normed(model.parameters(), {})", loss=NO_LOSS)
 
     @triggers("update-overflow", "values of first.weight, by aten::add_", param="first.weight", step=2, kind="optimizer")
     def test_learning_rate_that_overflows(self):
