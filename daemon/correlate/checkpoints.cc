@@ -79,6 +79,7 @@ void AddCheckpoints(const std::vector<Lineage>& runs, Verdict& verdict) {
            std::make_pair(b.second.saved_at(), b.first);
   });
   std::vector<SavedCheckpoint> all;
+  all.reserve(by_time.size());
   for (auto& entry : by_time) all.push_back(std::move(entry.second));
   const size_t first = all.size() - std::min<size_t>(all.size(), kCheckpointsMax);
   for (size_t i = 0; i < all.size(); ++i) {
