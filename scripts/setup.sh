@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 build_packages=(
   g++ binutils cmake ninja-build ccache
-  protobuf-compiler libprotobuf-dev libspdlog-dev libfmt-dev libutf8proc-dev libmbedtls-dev libboost-dev libsqlite3-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libjs-dygraphs
+  protobuf-compiler libprotobuf-dev libspdlog-dev libfmt-dev libutf8proc-dev libmbedtls-dev zlib1g-dev libboost-dev libsqlite3-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libjs-dygraphs
   python3 python3-venv
 )
 test_packages=(libgtest-dev libgmock-dev valgrind git procps clang clang-format clang-tidy tmux bubblewrap chromium zsh fish)

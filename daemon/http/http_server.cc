@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/serve/http_server.h"
+#include "daemon/http/http_server.h"
 
 #include <arpa/inet.h>
 
@@ -15,6 +15,8 @@
 #define CPPHTTPLIB_HEADER_MAX_LENGTH 4096
 #define CPPHTTPLIB_HEADER_MAX_COUNT 64
 #define CPPHTTPLIB_LISTEN_BACKLOG 256
+// Inflates a body piece by piece, and stops where it is too long.
+#define CPPHTTPLIB_ZLIB_SUPPORT
 #include "cpp-httplib/httplib.hpp"
 
 namespace nanwatch {
@@ -77,8 +79,9 @@ std::string FromBase64(std::string_view text) {
 // made no sense.
 class BoundedServer final : public httplib::Server {
  public:
-  // To be called for each request that was read whole, in its thread.
+  // To be called for each request that was read whole, in its thread; and where that was too early.
   static void OnRequest() { request_read_ = true; }
+  static void OnUnreadBody() { request_read_ = false; }
 
  private:
   bool process_and_close_socket(socket_t socket) override {
@@ -104,8 +107,12 @@ class BoundedServer final : public httplib::Server {
     stream.set_readable_hint();
     request_read_ = false;
     bool closed = false;
+    // Answers go out as they are: to compress them costs more than it saves.
+    const auto take_plain = [](httplib::Request& request) {
+      request.headers.erase("Accept-Encoding");
+    };
     const bool done = process_request(stream, remote_address, remote_port, local_address,
-                                      local_port, is_last, closed, nullptr);
+                                      local_port, is_last, closed, take_plain);
     return done && !closed && request_read_;
   }
 
@@ -121,17 +128,28 @@ void Fill(const HttpAnswer& answer, httplib::Response& response) {
   response.set_header("Referrer-Policy", "no-referrer");
   response.set_header("Cross-Origin-Resource-Policy", "same-origin");
   response.set_header("Cache-Control", "no-store");
+  if (answer.retry_after_s > 0)
+    response.set_header("Retry-After", std::to_string(answer.retry_after_s));
   response.set_content(answer.body, answer.type);
+}
+
+const char* Methods(const HttpServerOptions& options) {
+  return options.body_bytes_max > 0 ? "GET, HEAD, POST" : "GET, HEAD";
+}
+
+bool HasBody(const httplib::Request& request) {
+  return request.has_header("Content-Length") || request.has_header("Transfer-Encoding");
 }
 
 // What is refused, whatever the path.
 HttpAnswer Refusal(const httplib::Request& request, const HttpServerOptions& options) {
-  if (request.method != "GET" && request.method != "HEAD")
-    return {.status = 405, .body = "only GET and HEAD are answered here\n"};
-  if (request.has_header("Content-Length") || request.has_header("Transfer-Encoding"))
-    return {.status = 413, .body = "a request has no body here\n"};
+  const bool is_post = request.method == "POST" && options.body_bytes_max > 0;
+  if (request.method != "GET" && request.method != "HEAD" && !is_post)
+    return {.status = 405,
+            .body = std::string("only ") + Methods(options) + " are answered here\n"};
+  if (!is_post && HasBody(request)) return {.status = 413, .body = "a request has no body here\n"};
   if (request.get_header_value_count("Host") != 1 ||
-      !IsOwnHost(request.get_header_value("Host"), options.names)) {
+      (!options.any_host && !IsOwnHost(request.get_header_value("Host"), options.names))) {
     return {.status = 421,
             .body =
                 "this host name is not served here: use an address or localhost, or start "
@@ -151,12 +169,13 @@ class Httplib final : public HttpServer {
  public:
   Httplib(HttpServerOptions options, HttpAnswerer answerer)
       : options_(std::move(options)), answerer_(std::move(answerer)) {
-    server_.new_task_queue = [] {
-      return new httplib::ThreadPool(kThreadsAlways, kHttpConnectionsMax, kHttpConnectionsMax);
+    const size_t connections_max = options_.connections_max;
+    server_.new_task_queue = [connections_max] {
+      return new httplib::ThreadPool(kThreadsAlways, connections_max, connections_max);
     };
     server_.set_read_timeout(5);
     server_.set_write_timeout(5);
-    server_.set_payload_max_length(0);
+    server_.set_payload_max_length(options_.body_bytes_max);
     server_.set_tcp_nodelay(true);
     // SO_REUSEPORT, which is the library's own choice, would let another process share the port.
     server_.set_socket_options([](socket_t socket) {
@@ -167,6 +186,9 @@ class Httplib final : public HttpServer {
         [this](const httplib::Request& request, httplib::Response& response) {
           return Answer(request, response);
         });
+    server_.Post("/.*",
+                 [this](const httplib::Request& request, httplib::Response& response,
+                        const httplib::ContentReader& reader) { Take(request, response, reader); });
     server_.set_exception_handler(
         [](const httplib::Request&, httplib::Response& response, const std::exception_ptr&) {
           Fill({.status = 500, .body = "the answer could not be made\n"}, response);
@@ -185,17 +207,49 @@ class Httplib final : public HttpServer {
   void Stop() override { server_.stop(); }
 
  private:
+  // A POST goes on to Take, which reads its body first.
   httplib::Server::HandlerResponse Answer(const httplib::Request& request,
                                           httplib::Response& response) {
     BoundedServer::OnRequest();
+    if (request.method == "POST" && options_.body_bytes_max > 0)
+      return httplib::Server::HandlerResponse::Unhandled;
+    // What is not read would be taken for the next request.
+    if (HasBody(request)) BoundedServer::OnUnreadBody();
+    FillOrRefuse(request, {.path = request.path, .accept = request.get_header_value("Accept")},
+                 response);
+    return httplib::Server::HandlerResponse::Handled;
+  }
+
+  // Of a request that is refused the body is read too, and thrown away: where a connection is closed
+  // with bytes unread, the client may never see the answer.
+  void Take(const httplib::Request& request, httplib::Response& response,
+            const httplib::ContentReader& reader) {
+    const bool refused = Refusal(request, options_).status != 200;
+    HttpRequest asked = {.path = request.path,
+                         .accept = request.get_header_value("Accept"),
+                         .is_post = true,
+                         .type = request.get_header_value("Content-Type")};
+    const bool whole = reader([&](const char* bytes, size_t count) {
+      if (!refused) asked.body.append(bytes, count);
+      return true;
+    });
+    if (whole || refused) FillOrRefuse(request, asked, response);
+    if (whole) return;
+    BoundedServer::OnUnreadBody();
+    if (response.status == 413)
+      Fill({.status = 413, .body = "the body is too long: send fewer records\n"}, response);
+    else if (!refused)
+      Fill({.status = 400, .body = "the body cannot be read\n"}, response);
+  }
+
+  void FillOrRefuse(const httplib::Request& request, const HttpRequest& asked,
+                    httplib::Response& response) {
     HttpAnswer answer = Refusal(request, options_);
     if (answer.status == 401)
       response.set_header("WWW-Authenticate", "Basic realm=\"nanwatch\", charset=\"UTF-8\"");
-    if (answer.status == 405) response.set_header("Allow", "GET, HEAD");
-    if (answer.status == 200)
-      answer = answerer_({.path = request.path, .accept = request.get_header_value("Accept")});
+    if (answer.status == 405) response.set_header("Allow", Methods(options_));
+    if (answer.status == 200) answer = answerer_(asked);
     Fill(answer, response);
-    return httplib::Server::HandlerResponse::Handled;
   }
 
   HttpServerOptions options_;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// An HTTP server for a few pages of text: GET and HEAD, no body, no cookie, no redirect. The only
-// file that knows cpp-httplib.
+// An HTTP server for a few pages of text: GET and HEAD, no cookie, no redirect; and POST where
+// bodies are asked for. The only file that knows cpp-httplib.
 //
 // What it refuses before anybody is asked: other methods (405), a Host that could be somebody else's
-// name for this address (421), a missing or wrong token (401), a body, long or many headers (4xx).
+// name for this address (421), a missing or wrong token (401), a body where none is asked for or one
+// that is too long before or after it is inflated (413), long or many headers (4xx).
 // A connection waits kHttpFirstSeconds for its first request and kHttpIdleSeconds for each other, and
-// has kHttpRequestMs to send one. Beyond
-// kHttpConnectionsMax at once, and as many that wait, connections are closed at once.
+// has kHttpRequestMs to send one. Beyond `connections_max` at once, and as many that wait,
+// connections are closed at once.
 //
 // Answers are asked for in several threads.
 #pragma once
@@ -29,6 +30,9 @@ inline constexpr int kHttpIdleSeconds = 20;
 struct HttpRequest {
   std::string path;    // decoded, without query
   std::string accept;  // the header
+  bool is_post = false;
+  std::string type = {};  // Content-Type, of a POST
+  std::string body = {};  // of a POST, inflated
 };
 
 struct HttpAnswer {
@@ -36,6 +40,7 @@ struct HttpAnswer {
   std::string type = "text/plain; charset=utf-8";
   std::string body = {};
   std::string policy = "default-src 'none'";  // Content-Security-Policy
+  int retry_after_s = 0;                      // Retry-After; 0: none
 };
 
 using HttpAnswerer = std::function<HttpAnswer(const HttpRequest&)>;
@@ -45,6 +50,9 @@ struct HttpServerOptions {
   int port = 0;                    // 0: any that is free
   std::string token;               // "": none is asked for
   std::vector<std::string> names;  // that a Host may have besides addresses and localhost
+  size_t body_bytes_max = 0;       // of a POST, plain and inflated; 0: there is no POST
+  size_t connections_max = kHttpConnectionsMax;
+  bool any_host = false;  // a Host may be any name: for clients that are no browsers, with a token
 };
 
 // Whether `host`, a Host header, names this server: an address, localhost or one of `names`, with or
