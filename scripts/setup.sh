@@ -12,13 +12,13 @@ cd "$(dirname "$0")/.."
 
 build_packages=(
   g++ binutils cmake ninja-build ccache
-  protobuf-compiler libprotobuf-dev libspdlog-dev libfmt-dev libutf8proc-dev libmbedtls-dev zlib1g-dev libboost-dev libsqlite3-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libjs-dygraphs
+  protobuf-compiler libprotobuf-dev libspdlog-dev libfmt-dev libutf8proc-dev libmbedtls-dev zlib1g-dev libcurl4-openssl-dev libpqxx-dev libboost-dev libsqlite3-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libjs-dygraphs
   python3 python3-venv
 )
 test_packages=(libgtest-dev libgmock-dev valgrind git procps clang clang-format clang-tidy tmux bubblewrap chromium zsh fish)
 # These bring services that Debian starts at once. They are installed only where none would be started, as in
 # a container; elsewhere their tests skip.
-service_test_packages=(munge slurmctld slurmd slurm-client prometheus prometheus-alertmanager)
+service_test_packages=(munge slurmctld slurmd slurm-client prometheus prometheus-alertmanager postgresql)
 
 fail() { echo "setup: $*" >&2; exit 1; }
 

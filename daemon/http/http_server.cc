@@ -141,6 +141,13 @@ bool HasBody(const httplib::Request& request) {
   return request.has_header("Content-Length") || request.has_header("Transfer-Encoding");
 }
 
+// What a body is answered that could not be read, by what the library says of it.
+HttpAnswer UnreadBody(int status) {
+  if (status == 413) return {.status = 413, .body = "the body is too long: send less at once\n"};
+  if (status == 415) return {.status = 415, .body = "send the body as it is, or with gzip\n"};
+  return {.status = 400, .body = "the body cannot be read\n"};
+}
+
 // What is refused, whatever the path.
 HttpAnswer Refusal(const httplib::Request& request, const HttpServerOptions& options) {
   const bool is_post = request.method == "POST" && options.body_bytes_max > 0;
@@ -211,8 +218,13 @@ class Httplib final : public HttpServer {
   httplib::Server::HandlerResponse Answer(const httplib::Request& request,
                                           httplib::Response& response) {
     BoundedServer::OnRequest();
-    if (request.method == "POST" && options_.body_bytes_max > 0)
-      return httplib::Server::HandlerResponse::Unhandled;
+    if (request.method == "POST" && options_.body_bytes_max > 0) {
+      if (request.get_header_value_u64("Content-Length") <= options_.body_bytes_max)
+        return httplib::Server::HandlerResponse::Unhandled;
+      BoundedServer::OnUnreadBody();
+      Fill(UnreadBody(413), response);
+      return httplib::Server::HandlerResponse::Handled;
+    }
     // What is not read would be taken for the next request.
     if (HasBody(request)) BoundedServer::OnUnreadBody();
     FillOrRefuse(request, {.path = request.path, .accept = request.get_header_value("Accept")},
@@ -236,10 +248,7 @@ class Httplib final : public HttpServer {
     if (whole || refused) FillOrRefuse(request, asked, response);
     if (whole) return;
     BoundedServer::OnUnreadBody();
-    if (response.status == 413)
-      Fill({.status = 413, .body = "the body is too long: send fewer records\n"}, response);
-    else if (!refused)
-      Fill({.status = 400, .body = "the body cannot be read\n"}, response);
+    if (!refused) Fill(UnreadBody(response.status), response);
   }
 
   void FillOrRefuse(const httplib::Request& request, const HttpRequest& asked,

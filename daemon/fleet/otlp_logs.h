@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a fleet as OTLP logs (proto/otlp_logs.proto), and back. Pure functions.
+//
+// A daemon is a resource, by the attribute nanwatch.daemon; a row is a record, with the attributes
+// nanwatch.sequence, .kind, .job, .run and .rank, the time when it was recorded, and its body as
+// bytes. What stands between may split, join and delay requests.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/base/status.h"
+#include "daemon/fleet/fleet_row.h"
+
+namespace nanwatch {
+
+[[nodiscard]] std::string EncodeLogs(std::span<const FleetRow> rows, const std::string& host);
+
+struct DecodedLogs {
+  std::vector<FleetRow> rows;
+  uint64_t rejected = 0;  // records that are no rows
+  std::string reason;     // of the first of these
+};
+// kInvalid where the body is no OTLP request in protobuf's encoding.
+[[nodiscard]] Result<DecodedLogs> DecodeLogs(std::string_view body);
+
+[[nodiscard]] std::string EncodeLogsAnswer(uint64_t rejected, const std::string& reason);
+struct DecodedAnswer {
+  uint64_t rejected = 0;
+  std::string reason;
+};
+[[nodiscard]] Result<DecodedAnswer> DecodeLogsAnswer(std::string_view body);
+
+}  // namespace nanwatch

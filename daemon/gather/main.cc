@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// nanwatch-gather: parses its command line and wires the parts. README.md says how to run it.
+#include <google/protobuf/stubs/logging.h>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/command_line.h"
+#include "daemon/gather/gather_answers.h"
+#include "daemon/gather/postgres.h"
+#include "daemon/gather/row_queue.h"
+#include "daemon/http/http_server.h"
+#include "daemon/http/listen_address.h"
+#include "daemon/http/until_signal.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kWrongUse = 2;
+constexpr size_t kBodyBytesMax = size_t{16} << 20;
+// A connection takes a thread while it is open, and senders keep theirs.
+constexpr size_t kConnectionsMax = 1024;
+
+struct CommandLine {
+  std::string database;
+  std::string listen = "127.0.0.1:4318";
+  std::string token_file;
+  int pool = 4;
+  int keep_days = 30;
+};
+
+int Refuse(const std::string& why, int status) {
+  std::fprintf(stderr, "nanwatch-gather: %s\n", why.c_str());
+  return status;
+}
+
+void Say(const std::string& sentence) {
+  std::fprintf(stderr, "%s nanwatch-gather: %s\n", FormatUtc(SystemClock().real_ns()).c_str(),
+               sentence.c_str());
+}
+
+int Serve(const CommandLine& asked) {
+  const std::optional<ListenAddress> listen = ParseListen(asked.listen);
+  if (!listen.has_value())
+    return Refuse(
+        "--listen is '" + asked.listen + "': give an address and a port, for example 0.0.0.0:4318",
+        kWrongUse);
+  HttpServerOptions options = {.address = listen->address,
+                               .port = listen->port,
+                               .token = "",
+                               .names = {},
+                               .body_bytes_max = kBodyBytesMax,
+                               .connections_max = kConnectionsMax};
+  if (!asked.token_file.empty()) {
+    const Result<std::string> token = ReadToken(asked.token_file);
+    if (!token.ok()) return Refuse(token.status().message(), kFailed);
+    options.token = *token;
+    options.any_host = true;
+  }
+  if (!listen->is_loopback && options.token.empty())
+    return Refuse("other hosts reach " + listen->address +
+                      ": give --token-file FILE as well, or listen on 127.0.0.1",
+                  kWrongUse);
+  // What strangers send is counted, not logged.
+  google::protobuf::SetLogHandler(nullptr);
+  const sigset_t ending = BlockEndingSignals();
+  RowQueue queue(asked.pool, [&] { return MakeFleetWriter(asked.database); }, {});
+  GatherAnswers answers(queue, Say);
+  const Result<std::unique_ptr<HttpServer>> server = HttpServer::Bind(
+      options, [&answers](const HttpRequest& request) { return answers.Answer(request); });
+  if (!server.ok()) return Refuse(server.status().message(), kFailed);
+  Say("listening at " + UrlOf(listen->address, (*server)->port()));
+  ServeUntilSignal(**server, ending);
+  return 0;
+}
+
+int Maintain(const CommandLine& asked) {
+  constexpr uint64_t kDayNs = uint64_t{86'400} * kNsPerSecond;
+  const auto today = static_cast<int64_t>(SystemClock().real_ns() / kDayNs);
+  const Result<FleetMaintenance> done = MaintainFleet(asked.database, today, asked.keep_days);
+  if (!done.ok()) return Refuse(done.status().message(), kFailed);
+  std::printf("schema was %d; %d days made, %d dropped\n", done->version_before, done->days_made,
+              done->days_dropped);
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  CommandLine asked;
+  CLI::App app{
+      "nanwatch-gather: takes what nanwatch forwards from many hosts, and keeps it in PostgreSQL.\n"
+      "CONNECTION is one of libpq's: 'host=db dbname=nanwatch user=gather' or a URI; give a "
+      "password by PGPASSFILE."};
+  app.set_version_flag("--version", "nanwatch-gather " NANWATCH_VERSION);
+  app.require_subcommand(1);
+  CLI::App* serve = app.add_subcommand("serve", "Take OTLP logs over HTTP until a signal ends it");
+  serve->add_option("--database", asked.database, "by a role that is in nanwatch_ingest")
+      ->required()
+      ->type_name("CONNECTION");
+  serve->add_option("--listen", asked.listen, "default 127.0.0.1:4318; port 0: a free one")
+      ->type_name("ADDRESS:PORT");
+  serve->add_option("--token-file", asked.token_file, "take rows from those who know the token")
+      ->type_name("FILE");
+  serve->add_option("--pool", asked.pool, "connections to the database; default 4")
+      ->check(CLI::Range(1, 64));
+  CLI::App* maintain = app.add_subcommand(
+      "maintain", "Bring the schema up to date, make the days to come, drop old ones; once a day");
+  maintain->add_option("--database", asked.database, "by the owner of the schema")
+      ->required()
+      ->type_name("CONNECTION");
+  maintain->add_option("--keep-days", asked.keep_days, "default 30")->check(CLI::Range(1, 3650));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return Refuse(PlainComplaint(error.what()) + "; see 'nanwatch-gather --help'", kWrongUse);
+  }
+  return serve->parsed() ? Serve(asked) : Maintain(asked);
+}
+
+}  // namespace
+}  // namespace nanwatch
+
+int main(int argc, char** argv) { return nanwatch::Main(argc, argv); }
