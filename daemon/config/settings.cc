@@ -10,6 +10,7 @@ namespace {
 constexpr Setting kSettings[] = {
     {"dir", wire::kEnvDir, SettingKind::kPath, ""},
     {"state_dir", wire::kEnvStateDir, SettingKind::kPath, ""},
+    {"outbox", kEnvOutbox, SettingKind::kSwitch, "false"},
     {"run.level", wire::kEnvLevel, SettingKind::kText, "full; sampled on a GPU"},
     {"run.budget", wire::kEnvBudget, SettingKind::kNumber, "none"},
     {"run.stats", wire::kEnvStats, SettingKind::kNumber, "100"},

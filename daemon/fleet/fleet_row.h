@@ -13,8 +13,9 @@ namespace nanwatch {
 
 // Stored and sent: the numbers stay.
 enum class FleetKind : uint8_t {
-  kRun = 1,       // RunFacts: run, state, training, steps; replaces the run's one before
-  kFindings = 2,  // RunFacts: the sites, records and reach that are new; merged in order
+  kRun = 1,  // RunFacts: run, state, training, steps; replaces the run's one before
+  kFindings =
+      2,  // RunFacts: the sites, records and reach that are new; merged in order, before the state
   kStep = 3,      // StepSummary, at most one of a run in ten seconds
   kIncident = 4,  // Incident, as its host concluded: new, or other than before
   kWarning = 5,   // Warning, likewise
@@ -33,14 +34,14 @@ inline constexpr size_t kFleetLanes = 4;
 [[nodiscard]] FleetLane LaneOf(FleetKind kind);
 
 struct FleetRow {
-  std::string daemon;        // UUID, lower case
+  std::string daemon = {};   // UUID, lower case
   uint64_t sequence = 0;     // below 2^63
   uint64_t recorded_ns = 0;  // the daemon's clock when it wrote the row, since 1970 UTC
   FleetKind kind = FleetKind::kRun;
-  std::string job;  // JobOf; "" of kLoss
-  std::string run;  // id, 16 hexadecimal digits; "" of kLoss
+  std::string job = {};  // JobOf; "" of kLoss
+  std::string run = {};  // id, 16 hexadecimal digits; "" of kLoss
   int32_t rank = 0;
-  std::string body;  // the serialized message that `kind` names
+  std::string body = {};  // the serialized message that `kind` names
 
   bool operator==(const FleetRow&) const = default;
 };

@@ -14,6 +14,7 @@
 #include "daemon/loop/dead_places.h"
 #include "daemon/loop/instance_lock.h"
 #include "daemon/loop/segment_intake.h"
+#include "daemon/store/outbox.h"
 #include "daemon/store/store.h"
 
 namespace nanwatch {
@@ -40,10 +41,27 @@ Result<InstanceLock> TakeStateLock(const DaemonOptions& options, const Clock& cl
                             "writes the database in " + options.state_dir, clock);
 }
 
-Result<Store> OpenStore(const DaemonOptions& options, Store::WhenDamaged when_damaged) {
+Result<Store> OpenLimitedStore(const DaemonOptions& options, Store::WhenDamaged when_damaged) {
   Result<Store> store = Store::OpenForWriting(DatabasePath(options.state_dir), when_damaged);
   if (!store.ok() || options.database_bytes_max == 0) return store;
   if (Status limited = store->LimitSize(options.database_bytes_max); !limited.ok()) return limited;
+  return store;
+}
+
+// Without its outbox it is still a host's database.
+Result<Store> OpenStore(const DaemonOptions& options, Store::WhenDamaged when_damaged,
+                        const Clock& clock, Listener& listener) {
+  Result<Store> store = OpenLimitedStore(options, when_damaged);
+  if (!store.ok() || !options.outbox) return store;
+  const uint64_t bytes_max =
+      options.database_bytes_max == 0 ? kOutboxBytesMax : options.database_bytes_max / 4;
+  const Result<std::string> note = store->KeepOutbox(clock.real_ns(), bytes_max);
+  if (!note.ok()) {
+    listener.Trouble("the fleet hears nothing of this host until the daemon is started again: " +
+                     note.status().message());
+  } else if (!note->empty()) {
+    listener.Remark(*note);
+  }
   return store;
 }
 
@@ -157,7 +175,8 @@ void Daemon::Impl::OpenStoreAnew() {
   const uint64_t now_ns = clock.monotonic_ns();
   const bool may_move = now_ns >= anew_allowed_at_ns;
   Result<Store> opened =
-      OpenStore(options, may_move ? Store::WhenDamaged::kMoveAside : Store::WhenDamaged::kLeave);
+      OpenStore(options, may_move ? Store::WhenDamaged::kMoveAside : Store::WhenDamaged::kLeave,
+                clock, listener);
   if (!opened.ok())
     return ReportNotAnew("a new database cannot be created: " + opened.status().message());
   if (!opened->opening_note().empty()) {
@@ -185,7 +204,7 @@ void Daemon::Impl::Examine(const Status& why) {
       break;
   }
   // Only what is open of it is at fault.
-  Result<Store> opened = OpenStore(options, Store::WhenDamaged::kLeave);
+  Result<Store> opened = OpenStore(options, Store::WhenDamaged::kLeave, clock, listener);
   if (opened.ok()) store = *std::move(opened);
 }
 
@@ -311,7 +330,7 @@ Result<Daemon> Daemon::Start(DaemonOptions options, Diagnosis diagnosis, const C
   if (!state_lock.ok()) return state_lock.status();
   Result<SegmentDirectoryWatch> watch = SegmentDirectoryWatch::Open(options.segment_dir);
   if (!watch.ok()) return watch.status();
-  Result<Store> store = OpenStore(options, Store::WhenDamaged::kMoveAside);
+  Result<Store> store = OpenStore(options, Store::WhenDamaged::kMoveAside, clock, listener);
   if (!store.ok()) return store.status();
   if (!store->opening_note().empty()) listener.Trouble(store->opening_note());
   return Daemon(std::make_unique<Impl>(std::move(options), std::move(diagnosis), clock, listener,

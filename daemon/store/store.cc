@@ -7,6 +7,7 @@
 #include "daemon/store/conclusions.h"
 #include "daemon/store/database_file.h"
 #include "daemon/store/job_exits.h"
+#include "daemon/store/outbox.h"
 #include "daemon/store/retention.h"
 #include "daemon/store/rows.h"
 #include "daemon/store/run_batch_rows.h"
@@ -36,11 +37,19 @@ struct Store::Impl {
     return ReadBodies<Message>(database, sql, *key);
   }
 
+  // The state of a run, in a transaction that changed it.
+  Status SendState(const std::string& run_id, uint64_t now_real_ns) {
+    if (outbox == nullptr) return Status();
+    const Result<int64_t> key = KeyOfRun(database, run_id);
+    return key.ok() ? outbox->AddState(*key, now_real_ns) : key.status();
+  }
+
   std::string path;
   Database database;
   std::string note;
   uint64_t synced_real_ns = 0;
   Retention retention{database};
+  std::unique_ptr<Outbox> outbox;  // null: none was asked for
 };
 
 Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -65,11 +74,22 @@ Result<Store> Store::OpenForReading(const std::string& path) {
 const std::string& Store::path() const { return impl_->path; }
 const std::string& Store::opening_note() const { return impl_->note; }
 
+Result<std::string> Store::KeepOutbox(uint64_t now_real_ns, uint64_t bytes_max) {
+  std::string kept_note;
+  Result<Outbox> outbox =
+      Outbox::Open(impl_->database, impl_->path, now_real_ns, bytes_max, kept_note);
+  if (!outbox.ok()) return outbox.status();
+  impl_->outbox = std::make_unique<Outbox>(*std::move(outbox));
+  return kept_note;
+}
+
 // ---- writing
 
 Status Store::Commit(const std::vector<RunBatch>& batches, uint64_t now_real_ns) {
-  Status status = WriteBatches(impl_->database, impl_->retention, batches, now_real_ns);
+  Status status =
+      WriteBatches(impl_->database, impl_->retention, impl_->outbox.get(), batches, now_real_ns);
   if (!status.ok()) impl_->retention.Forget();
+  if (!status.ok() && impl_->outbox != nullptr) impl_->outbox->Forget();
   if (impl_->synced_real_ns == 0) impl_->synced_real_ns = now_real_ns;
   // The clock may be set back.
   const bool due =
@@ -92,17 +112,24 @@ Status Store::Sync() {
 }
 
 Status Store::ReplaceIncidents(const std::string& job, const std::vector<Incident>& incidents) {
-  return nanwatch::ReplaceIncidents(impl_->database, job, incidents);
+  return nanwatch::ReplaceIncidents(impl_->database, impl_->outbox.get(), job, incidents);
 }
 
 Status Store::ReplaceWarnings(const std::string& job, const std::vector<Warning>& warnings) {
-  return nanwatch::ReplaceWarnings(impl_->database, job, warnings);
+  return nanwatch::ReplaceWarnings(impl_->database, impl_->outbox.get(), job, warnings);
 }
 
 Status Store::RecordExit(const JobExit& exit) {
   Result<Transaction> transaction = Transaction::BeginWrite(impl_->database);
   if (!transaction.ok()) return transaction.status();
   if (Status written = WriteExit(impl_->database, exit); !written.ok()) return written;
+  if (impl_->outbox != nullptr) {
+    const Result<std::vector<std::string>> runs = RunsOfJob(exit.job);
+    if (!runs.ok()) return runs.status();
+    for (const std::string& run : *runs) {
+      if (Status sent = impl_->SendState(run, exit.ended_real_ns); !sent.ok()) return sent;
+    }
+  }
   return transaction->Commit();
 }
 
@@ -129,6 +156,7 @@ Status Store::EndRun(const std::string& run_id, uint64_t ended_real_ns) {
   if (!write.ok()) return write.status();
   write->BindText(1, run_id).BindBlob(2, row->state.SerializeAsString());
   if (Status written = write->Run(); !written.ok()) return written;
+  if (Status sent = impl_->SendState(run_id, ended_real_ns); !sent.ok()) return sent;
   return transaction->Commit();
 }
 

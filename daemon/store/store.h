@@ -73,6 +73,10 @@ class Store {
   // A sentence about what had to be done to open it (moved aside, migrated), or empty.
   [[nodiscard]] const std::string& opening_note() const;
 
+  // From now on what the fleet is to know goes into the outbox too (outbox.h). Gives a sentence for
+  // the user, or "".
+  [[nodiscard]] Result<std::string> KeepOutbox(uint64_t now_real_ns, uint64_t bytes_max);
+
   // ---- writing
   // One transaction for all: rows that are there already are not written twice. It survives that
   // this process is killed, and a power cut once it is synced: every few seconds, or by Sync.
