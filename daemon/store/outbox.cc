@@ -6,10 +6,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "daemon/base/directories.h"
@@ -23,7 +20,6 @@ constexpr uint64_t kRemoveEveryNs = 1'000'000'000;
 constexpr int64_t kRowBytes = 200;                    // what a row takes besides its body, about
 constexpr size_t kFindingsBytes = size_t{256} << 10;  // of a row with findings, about
 constexpr int kLetGoAtOnce = 64;
-constexpr char kSentWord[] = "nanwatch.sent/1";
 
 // Apart from the schema's version (schema.h): a database without an outbox does not know it.
 constexpr char kTables[] =
@@ -89,35 +85,6 @@ std::vector<std::string> NewOnes(const std::vector<Message>& before,
 }
 
 }  // namespace
-
-// ---- how far it was sent
-
-std::string SentPath(const std::string& state_dir) { return state_dir + "/outbox.sent"; }
-
-SentUpTo ReadSent(const std::string& state_dir) {
-  std::ifstream file(SentPath(state_dir));
-  std::string word;
-  SentUpTo sent{};
-  file >> word;
-  for (uint64_t& lane : sent) file >> lane;
-  return file && word == kSentWord ? sent : SentUpTo{};
-}
-
-Status WriteSent(const std::string& state_dir, const SentUpTo& sent) {
-  const std::string path = SentPath(state_dir);
-  const std::string fresh = path + ".new";
-  {
-    std::ofstream file(fresh, std::ios::trunc);
-    file << kSentWord;
-    for (const uint64_t lane : sent) file << ' ' << lane;
-    file << '\n';
-    file.close();
-    if (!file) return Status::FromErrno(errno, "cannot write " + fresh);
-  }
-  if (rename(fresh.c_str(), path.c_str()) != 0)
-    return Status::FromErrno(errno, "cannot write " + path);
-  return Status();
-}
 
 // ---- opening
 
@@ -413,74 +380,6 @@ Status Outbox::AddLoss() {
                  .recorded_ns = now_real_ns_,
                  .kind = FleetKind::kLoss,
                  .body = loss.SerializeAsString()});
-}
-
-// ---- reading
-
-Result<OutboxReader> OutboxReader::Open(const std::string& state_dir) {
-  const std::string path = DatabasePath(state_dir);
-  struct stat info {};
-  const Status none(ErrorKind::kNotFound,
-                    "the daemon keeps no outbox in " + state_dir +
-                        ": set NANWATCH_OUTBOX=1 for it, or 'outbox = true' in nanwatch.toml");
-  if (stat(path.c_str(), &info) != 0) return none;
-  Result<Database> database = Database::Open(path, Database::Access::kRead);
-  if (!database.ok()) return database.status();
-  const Result<int64_t> tables =
-      database->Ask("SELECT COUNT(*) FROM sqlite_master WHERE name = 'outbox_self'");
-  if (!tables.ok()) return tables.status();
-  if (*tables == 0) return none;
-  return OutboxReader(*std::move(database));
-}
-
-Result<std::vector<FleetRow>> OutboxReader::Pending(const SentUpTo& sent, size_t rows_max,
-                                                    size_t bytes_max) const {
-  std::vector<FleetRow> rows;
-  size_t bytes = 0;
-  Result<Transaction> snapshot = Transaction::BeginRead(database_);
-  if (!snapshot.ok()) return snapshot.status();
-  for (size_t lane = 0; lane < sent.size(); ++lane) {
-    Result<Statement> read = database_.Prepare(
-        "SELECT sequence, daemon, recorded_ns, kind, job, run, rank, body FROM outbox"
-        " WHERE lane = ?1 AND sequence > ?2 ORDER BY sequence");
-    if (!read.ok()) return read.status();
-    read->Bind(1, static_cast<int64_t>(lane)).BindUnsigned(2, sent[lane]);
-    while (rows.size() < rows_max && bytes < bytes_max) {
-      const Result<bool> row = read->Next();
-      if (!row.ok()) return row.status();
-      if (!*row) break;
-      rows.push_back({.daemon = read->Text(1),
-                      .sequence = read->Unsigned(0),
-                      .recorded_ns = read->Unsigned(2),
-                      .kind = static_cast<FleetKind>(read->Integer(3)),
-                      .job = read->Text(4),
-                      .run = read->Text(5),
-                      .rank = static_cast<int32_t>(read->Integer(6)),
-                      .body = read->Text(7)});
-      bytes += rows.back().body.size();
-    }
-  }
-  return rows;
-}
-
-Result<int64_t> OutboxReader::ChangeCounter() const { return database_.Ask("PRAGMA data_version"); }
-
-Result<OutboxReader::Backlog> OutboxReader::BacklogOf(const SentUpTo& sent) const {
-  Backlog backlog;
-  for (size_t lane = 0; lane < sent.size(); ++lane) {
-    Result<Statement> read = database_.Prepare(
-        "SELECT COUNT(*), MIN(recorded_ns) FROM outbox WHERE lane = ?1 AND sequence > ?2");
-    if (!read.ok()) return read.status();
-    const Result<bool> row =
-        read->Bind(1, static_cast<int64_t>(lane)).BindUnsigned(2, sent[lane]).Next();
-    if (!row.ok()) return row.status();
-    if (read->Integer(0) == 0) continue;
-    backlog.rows += read->Unsigned(0);
-    const uint64_t oldest = read->Unsigned(1);
-    if (backlog.oldest_real_ns == 0 || oldest < backlog.oldest_real_ns)
-      backlog.oldest_real_ns = oldest;
-  }
-  return backlog;
 }
 
 }  // namespace nanwatch

@@ -17,7 +17,6 @@
 // Every function but Open works inside the caller's transaction. One owner, one thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <unordered_map>
@@ -26,6 +25,7 @@
 #include "daemon/base/status.h"
 #include "daemon/fleet/fleet_row.h"
 #include "daemon/ingest/run_batch.h"
+#include "daemon/store/outbox_reader.h"
 #include "daemon/store/sqlite.h"
 #include "verdict.pb.h"
 
@@ -34,13 +34,6 @@ namespace nanwatch {
 inline constexpr uint64_t kOutboxBytesMax = uint64_t{256} << 20;
 // Between two steps, and between two states, of a run of which nothing else is new.
 inline constexpr uint64_t kOutboxEveryNs = 10'000'000'000;
-
-// The number of the newest row of each lane that was sent, 0: none.
-using SentUpTo = std::array<uint64_t, kFleetLanes>;
-[[nodiscard]] std::string SentPath(const std::string& state_dir);  // outbox.sent
-// All zero where there is no such file, or it makes no sense: then everything is sent again.
-[[nodiscard]] SentUpTo ReadSent(const std::string& state_dir);
-Status WriteSent(const std::string& state_dir, const SentUpTo& sent);
 
 class Outbox {
  public:
@@ -94,29 +87,6 @@ class Outbox {
   uint64_t bytes_ = 0;
   bool has_loss_ = false;  // that is not in a row yet
   std::unordered_map<int64_t, Written> written_;
-};
-
-// Reads rows while a daemon writes them.
-class OutboxReader {
- public:
-  // kNotFound: there is no database, or it has no outbox: the daemon was not asked for one.
-  static Result<OutboxReader> Open(const std::string& state_dir);
-
-  // What was not sent yet, lane by lane; at most so many, and not much more than `bytes_max`.
-  [[nodiscard]] Result<std::vector<FleetRow>> Pending(const SentUpTo& sent, size_t rows_max,
-                                                      size_t bytes_max) const;
-  // As Store::ChangeCounter.
-  [[nodiscard]] Result<int64_t> ChangeCounter() const;
-  // How many rows wait, and when the oldest of them was written, by the daemon's clock; 0: none.
-  struct Backlog {
-    uint64_t rows = 0;
-    uint64_t oldest_real_ns = 0;
-  };
-  [[nodiscard]] Result<Backlog> BacklogOf(const SentUpTo& sent) const;
-
- private:
-  explicit OutboxReader(Database database) : database_(std::move(database)) {}
-  Database database_;
 };
 
 }  // namespace nanwatch
