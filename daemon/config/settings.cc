@@ -24,6 +24,11 @@ constexpr Setting kSettings[] = {
     {"serve.listen", kEnvServeListen, SettingKind::kText, "127.0.0.1:9464"},
     {"serve.token_file", kEnvServeTokenFile, SettingKind::kPath, "none"},
     {"serve.hosts", kEnvServeHosts, SettingKind::kNames, "none"},
+    {"forward.to", kEnvForwardTo, SettingKind::kText, "none"},
+    {"forward.token_file", kEnvForwardTokenFile, SettingKind::kPath, "none"},
+    {"forward.ca", kEnvForwardCa, SettingKind::kPath, "none"},
+    {"forward.cert", kEnvForwardCert, SettingKind::kPath, "none"},
+    {"forward.key", kEnvForwardKey, SettingKind::kPath, "none"},
 };
 
 }  // namespace
