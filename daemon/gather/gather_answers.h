@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What nanwatch-gather answers, path by path.
 //
-//   POST /v1/logs    GET /metrics  /healthz
+//   POST /v1/logs    GET /metrics  /healthz  and what fleet_answers.h has
 //
 // Any thread.
 #pragma once
@@ -11,6 +11,7 @@
 #include <functional>
 #include <string>
 
+#include "daemon/gather/fleet_answers.h"
 #include "daemon/gather/row_queue.h"
 #include "daemon/http/http_server.h"
 
@@ -20,8 +21,9 @@ class GatherAnswers {
  public:
   // `report` gets a sentence the first time that something goes wrong in a way, and once when it is
   // well again.
-  GatherAnswers(RowQueue& queue, std::function<void(const std::string&)> report)
-      : queue_(queue), report_(std::move(report)) {}
+  GatherAnswers(RowQueue& queue, FleetAnswers& fleet,
+                std::function<void(const std::string&)> report)
+      : queue_(queue), fleet_(fleet), report_(std::move(report)) {}
 
   [[nodiscard]] HttpAnswer Answer(const HttpRequest& request);
 
@@ -32,6 +34,7 @@ class GatherAnswers {
   void Note(const Status& status);
 
   RowQueue& queue_;
+  FleetAnswers& fleet_;
   std::function<void(const std::string&)> report_;
   std::atomic<bool> in_trouble_{false};
   std::atomic<bool> said_rejected_{false};

@@ -11,6 +11,8 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/command_line.h"
+#include "daemon/gather/fleet_answers.h"
+#include "daemon/gather/fleet_reader.h"
 #include "daemon/gather/gather_answers.h"
 #include "daemon/gather/postgres.h"
 #include "daemon/gather/row_queue.h"
@@ -29,6 +31,7 @@ constexpr size_t kConnectionsMax = 1024;
 
 struct CommandLine {
   std::string database;
+  std::string read_database;
   std::string listen = "127.0.0.1:4318";
   std::string token_file;
   int pool = 4;
@@ -71,7 +74,10 @@ int Serve(const CommandLine& asked) {
   google::protobuf::SetLogHandler(nullptr);
   const sigset_t ending = BlockEndingSignals();
   RowQueue queue(asked.pool, [&] { return MakeFleetWriter(asked.database); }, {});
-  GatherAnswers answers(queue, Say);
+  const SystemClock clock;
+  FleetAnswers fleet(asked.read_database.empty() ? nullptr : MakeFleetReader(asked.read_database),
+                     clock);
+  GatherAnswers answers(queue, fleet, Say);
   const Result<std::unique_ptr<HttpServer>> server = HttpServer::Bind(
       options, [&answers](const HttpRequest& request) { return answers.Answer(request); });
   if (!server.ok()) return Refuse(server.status().message(), kFailed);
@@ -101,6 +107,10 @@ int Main(int argc, char** argv) {
   CLI::App* serve = app.add_subcommand("serve", "Take OTLP logs over HTTP until a signal ends it");
   serve->add_option("--database", asked.database, "by a role that is in nanwatch_ingest")
       ->required()
+      ->type_name("CONNECTION");
+  serve
+      ->add_option("--read-database", asked.read_database,
+                   "by a role that is in nanwatch_read; without it no job is shown")
       ->type_name("CONNECTION");
   serve->add_option("--listen", asked.listen, "default 127.0.0.1:4318; port 0: a free one")
       ->type_name("ADDRESS:PORT");

@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <pqxx/pqxx>
 #include <utility>
 
 #include "daemon/gather/migrations.h"
+#include "daemon/gather/postgres_call.h"
 #include "verdict.pb.h"
 
 namespace nanwatch {
@@ -47,44 +49,6 @@ std::string Hex(const std::string& bytes) {
     text += kDigits[static_cast<unsigned char>(c) & 15];
   }
   return text;
-}
-
-// What a failure says, without the line ends that the server puts into it.
-std::string OneLine(const char* what) {
-  std::string text(what);
-  while (text.ends_with('\n') || text.ends_with(' ')) text.pop_back();
-  for (char& c : text) {
-    if (c == '\n' || c == '\t') c = ' ';
-  }
-  return text;
-}
-
-// Whether an error of the server says that the same may succeed later: class 40 (it ended the
-// transaction), 53 (out of space or connections), 57 (shut down, cancelled), 58 (its system), 25006
-// (it is a replica now).
-bool MayPass(const std::string& code) {
-  return code.starts_with("40") || code.starts_with("53") || code.starts_with("57") ||
-         code.starts_with("58") || code == "25006";
-}
-
-// Runs `work` on a connection that is made when there is none; exceptions of libpqxx end here. A
-// connection that failed is not used again.
-template <typename Work>
-Status Do(std::unique_ptr<pqxx::connection>& connection, const std::string& where,
-          const Work& work) {
-  const bool is_new = connection == nullptr;
-  try {
-    if (is_new) connection = std::make_unique<pqxx::connection>(where);
-    work(*connection, is_new);
-    return Status();
-  } catch (const pqxx::sql_error& error) {
-    connection.reset();
-    return Status(MayPass(error.sqlstate()) ? ErrorKind::kIo : ErrorKind::kInvalid,
-                  "PostgreSQL: " + OneLine(error.what()));
-  } catch (const std::exception& error) {
-    connection.reset();
-    return Status(ErrorKind::kIo, "PostgreSQL: " + OneLine(error.what()));
-  }
 }
 
 // ---- writing

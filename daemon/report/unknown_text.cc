@@ -187,6 +187,11 @@ UnknownText NotFollowed() {
       "torch.func"};
 }
 
+UnknownText RanksNotHeard(const Verdict& verdict) {
+  return {SeenSoFar(verdict) + ", but some ranks were not heard of",
+          "look on their hosts whether nanwatchd keeps an outbox and `nanwatch forward` runs"};
+}
+
 }  // namespace
 
 UnknownText TextOfUnknown(const Verdict& verdict) {
@@ -208,6 +213,7 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "no_ops") return NoOps();
   if (reason == "ended_early") return EndedEarly();
   if (reason == "import_failed") return ImportFailed();
+  if (reason == "ranks_not_heard") return RanksNotHeard(verdict);
   if (reason == "values_not_kept") {
     return {"non-finite values were counted, but their records are gone",
             "run it again under `nanwatch run`, so that a daemon reads the records as they are "

@@ -25,7 +25,10 @@ class GatherAnswersTest : public testing::Test {
   ScriptedDatabase database_;
   RowQueue queue_{1, WritersOf(database_), {}};
   std::vector<std::string> said_;
-  GatherAnswers answers_{queue_, [this](const std::string& line) { said_.push_back(line); }};
+  SystemClock clock_;
+  FleetAnswers fleet_{nullptr, clock_};
+  GatherAnswers answers_{queue_, fleet_,
+                         [this](const std::string& line) { said_.push_back(line); }};
   const std::vector<FleetRow> rows_ = {StepRow(1), StepRow(2)};
 };
 

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows a fleet on one machine: PostgreSQL in a temporary folder, two gatherers, and four "hosts" (a daemon, a state
+# directory and a rank each) that train together. Rank 3 makes a NaN that all receive; the fleet names it.
+#
+#   scripts/fleet_demo.sh
+#
+# Installs what is missing. Leaves nothing behind but the build.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() { echo "fleet_demo: $*" >&2; exit 1; }
+case ${1:-} in
+  "") ;;
+  -h | --help) sed -n '3,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) fail "'$1' is unknown; see --help" ;;
+esac
+
+scripts/setup.sh
+python=${NANWATCH_PYTHON:-$PWD/.venv/bin/python}
+if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then
+  # A host may have services already: only the programs are wanted, not one more cluster.
+  fail "PostgreSQL is missing: install it (Debian: apt-get install postgresql), then run this again"
+fi
+postgres=$(compgen -G '/usr/lib/postgresql/*/bin' | sort -V | tail -n 1)
+[[ -e build/release/build.ninja ]] || cmake --preset release -DNANWATCH_PYTHON:FILEPATH="$python" -DNANWATCH_TESTS=OFF
+cmake --build --preset release --target nanwatch nanwatchd nanwatch-gather nanwatch_entry nanwatch_observer
+bin=$PWD/build/release/bin
+
+folder=$(mktemp -d)
+as_user=()
+if ((EUID == 0)); then as_user=(runuser -u postgres --); fi
+cleanup() {
+  local jobs
+  mapfile -t jobs < <(jobs -p)
+  if ((${#jobs[@]})); then kill "${jobs[@]}" 2>/dev/null || true; wait || true; fi
+  "${as_user[@]}" "$postgres/pg_ctl" stop -m immediate -D "$folder/pg/data" >/dev/null 2>&1 || true
+  rm -rf "$folder"
+}
+trap cleanup EXIT
+
+echo "fleet_demo: PostgreSQL in $folder"
+chmod 711 "$folder"
+mkdir "$folder/pg"
+if ((EUID == 0)); then chown postgres "$folder/pg"; fi
+"${as_user[@]}" "$postgres/initdb" -D "$folder/pg/data" -U owner -A trust --no-sync >/dev/null
+"${as_user[@]}" "$postgres/pg_ctl" start -w -D "$folder/pg/data" -l "$folder/pg/log" \
+  -o "-c listen_addresses='' -c unix_socket_directories=$folder/pg" >/dev/null
+database() { echo "host=$folder/pg dbname=postgres user=$1"; }
+"$bin/nanwatch-gather" maintain --database "$(database owner)"
+"$postgres/psql" -q -d "$(database owner)" -c \
+  "CREATE ROLE sender LOGIN IN ROLE nanwatch_ingest; CREATE ROLE asker LOGIN IN ROLE nanwatch_read"
+
+# Each says in its log where it listens.
+urls=()
+for number in 1 2; do
+  "$bin/nanwatch-gather" serve --listen 127.0.0.1:0 --database "$(database sender)" --read-database "$(database asker)" \
+    2>"$folder/gather$number" &
+  for _ in {1..600}; do
+    grep -q 'listening at' "$folder/gather$number" && break
+    kill -0 $! 2>/dev/null || fail "a gatherer ended: $(cat "$folder/gather$number")"
+    sleep 0.1
+  done
+  urls+=("$(sed -n 's/.*listening at //p' "$folder/gather$number")")
+done
+echo "fleet_demo: gatherers at ${urls[*]}"
+
+on_host() {
+  local rank=$1
+  shift
+  env NANWATCH_DIR="$folder/segments$rank" NANWATCH_STATE_DIR="$folder/state$rank" NANWATCH_JOB=fleet-demo NANWATCH_OUTBOX=1 \
+    RANK="$rank" WORLD_SIZE=4 OMP_WAIT_POLICY=PASSIVE "$@"
+}
+echo "fleet_demo: four hosts with a rank each"
+ranks=() forwarders=() daemons=()
+for rank in 0 1 2 3; do
+  mkdir -m 700 "$folder/state$rank"
+  on_host "$rank" "$bin/nanwatchd" >/dev/null 2>&1 &
+  daemons+=($!)
+  on_host "$rank" "$bin/nanwatch" forward --to "${urls[rank % 2]}" 2>"$folder/forward$rank" &
+  forwarders+=($!)
+done
+for rank in 0 1 2 3; do
+  on_host "$rank" "$bin/nanwatch" run -- "$python" scripts/demo/fleet_rank.py "$folder/store" >"$folder/run$rank" 2>&1 &
+  ranks+=($!)
+done
+for rank in "${ranks[@]}"; do wait "$rank" || fail "a rank failed: $(tail -n 5 "$folder"/run*)"; done
+# What is left goes out.
+kill "${daemons[@]}" && wait "${daemons[@]}" || true
+kill "${forwarders[@]}" && wait "${forwarders[@]}" || true
+for rank in 0 1 2 3; do on_host "$rank" "$bin/nanwatch" forward --once --to "${urls[rank % 2]}"; done
+
+echo "fleet_demo: nanwatch report fleet-demo --fleet ${urls[1]}"
+"$bin/nanwatch" report fleet-demo --fleet "${urls[1]}"
