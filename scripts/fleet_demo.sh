@@ -57,7 +57,7 @@ for number in 1 2; do
   "$bin/nanwatch-gather" serve --listen 127.0.0.1:0 --database "$(database sender)" --read-database "$(database asker)" \
     2>"$folder/gather$number" &
   for _ in {1..600}; do
-    grep -q 'listening at' "$folder/gather$number" && break
+    grep -qs 'listening at' "$folder/gather$number" && break
     kill -0 $! 2>/dev/null || fail "a gatherer ended: $(cat "$folder/gather$number")"
     sleep 0.1
   done
@@ -65,30 +65,35 @@ for number in 1 2; do
 done
 echo "fleet_demo: gatherers at ${urls[*]}"
 
+# Sets `host`: what a command is started with on one of the hosts. Not a function around the command, so that $! is
+# the command's own process.
 on_host() {
-  local rank=$1
-  shift
-  env NANWATCH_DIR="$folder/segments$rank" NANWATCH_STATE_DIR="$folder/state$rank" NANWATCH_JOB=fleet-demo NANWATCH_OUTBOX=1 \
-    RANK="$rank" WORLD_SIZE=4 OMP_WAIT_POLICY=PASSIVE "$@"
+  host=(env NANWATCH_DIR="$folder/segments$1" NANWATCH_STATE_DIR="$folder/state$1" NANWATCH_JOB=fleet-demo
+    NANWATCH_OUTBOX=1 RANK="$1" WORLD_SIZE=4 OMP_WAIT_POLICY=PASSIVE)
 }
 echo "fleet_demo: four hosts with a rank each"
 ranks=() forwarders=() daemons=()
 for rank in 0 1 2 3; do
   mkdir -m 700 "$folder/state$rank"
-  on_host "$rank" "$bin/nanwatchd" >/dev/null 2>&1 &
+  on_host "$rank"
+  "${host[@]}" "$bin/nanwatchd" >/dev/null 2>&1 &
   daemons+=($!)
-  on_host "$rank" "$bin/nanwatch" forward --to "${urls[rank % 2]}" 2>"$folder/forward$rank" &
+  "${host[@]}" "$bin/nanwatch" forward --to "${urls[rank % 2]}" 2>"$folder/forward$rank" &
   forwarders+=($!)
 done
 for rank in 0 1 2 3; do
-  on_host "$rank" "$bin/nanwatch" run -- "$python" scripts/demo/fleet_rank.py "$folder/store" >"$folder/run$rank" 2>&1 &
+  on_host "$rank"
+  "${host[@]}" "$bin/nanwatch" run -- "$python" scripts/demo/fleet_rank.py "$folder/store" >"$folder/run$rank" 2>&1 &
   ranks+=($!)
 done
 for rank in "${ranks[@]}"; do wait "$rank" || fail "a rank failed: $(tail -n 5 "$folder"/run*)"; done
 # What is left goes out.
 kill "${daemons[@]}" && wait "${daemons[@]}" || true
 kill "${forwarders[@]}" && wait "${forwarders[@]}" || true
-for rank in 0 1 2 3; do on_host "$rank" "$bin/nanwatch" forward --once --to "${urls[rank % 2]}"; done
+for rank in 0 1 2 3; do
+  on_host "$rank"
+  "${host[@]}" "$bin/nanwatch" forward --once --to "${urls[rank % 2]}"
+done
 
 echo "fleet_demo: nanwatch report fleet-demo --fleet ${urls[1]}"
 "$bin/nanwatch" report fleet-demo --fleet "${urls[1]}"
