@@ -115,7 +115,8 @@ Status ChooseState(Places& places, bool& beside) {
   }
   beside = true;
   if (Status made = EnsureSegmentDirectory(places.segment_dir); !made.ok()) return made;
-  if (Status made = EnsureStateDirectory(path); !made.ok()) return problem;
+  std::string note;
+  if (Status made = EnsureStateDirectory(path, &note); !made.ok()) return problem;
   places.state = {path, problem.message() + ": database and logs are beside the segments, in " +
                             path + ", until the next boot"};
   return Status();

@@ -4,8 +4,10 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "daemon/base/clock.h"
+#include "proto/wire/naming.h"
 #include "proto/wire/text.h"
 #include "tools/daemon_start.h"
 #include "tools/environment_block.h"
@@ -94,11 +96,25 @@ std::string AsJson(const std::vector<Remain>& remains, const GcOptions& options,
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string NotRead(int unread) {
-  return std::to_string(unread) +
-         (unread == 1 ? " segment of an ended process was" : " segments of ended processes were") +
-         " not read, and kept: nanwatch.log says why; 'nanwatch gc --unread' removes " +
-         (unread == 1 ? "it with its" : "them with their") + " findings";
+// What to do about the segments that were kept. `could_read`: a daemon was there.
+std::string NotRead(int unread, const GcOptions& options, bool could_read,
+                    const std::string& directory) {
+  const bool is_one = unread == 1;
+  const std::string kept =
+      std::to_string(unread) +
+      (is_one ? " segment of an ended process was" : " segments of ended processes were") +
+      " not read, and kept: ";
+  if (!could_read) {
+    return kept + "mend what keeps the daemon from starting and run this again, or delete " +
+           wire::kSegmentPrefix + "*" + wire::kSegmentSuffix + " in " +
+           wire::CleanText(directory, 4096) + " with " + (is_one ? "its" : "their") + " findings";
+  }
+  if (options.unread) {
+    return kept + (is_one ? "its process" : "their processes") +
+           " may have ended a moment ago; run this again in a minute";
+  }
+  return kept + "nanwatch.log says why; 'nanwatch gc --unread' removes " +
+         (is_one ? "it with its" : "them with their") + " findings";
 }
 
 int Gc(const GcOptions& options) {
@@ -109,6 +125,9 @@ int Gc(const GcOptions& options) {
   }
   const SystemClock clock;
   int exit_code = kExitOk;
+  // Before the daemon has its time: what ends meanwhile nobody had the time to read.
+  const std::vector<FileIdentity> unread_before =
+      options.unread ? FindUnreadSegments(places, clock) : std::vector<FileIdentity>();
   const std::string unreadable =
       options.dry_run ? "" : LetDaemonRead(places, clock, options.wait_s * kNsPerSecond);
   if (!unreadable.empty()) {
@@ -117,7 +136,7 @@ int Gc(const GcOptions& options) {
   }
   // What a daemon was not there to read is kept for the next.
   std::vector<Remain> remains =
-      FindRemains(places, clock, /*with_unread=*/options.unread && unreadable.empty());
+      FindRemains(places, clock, unreadable.empty() ? unread_before : std::vector<FileIdentity>());
   if (!options.dry_run) {
     std::erase_if(remains, [&exit_code](const Remain& remain) {
       const std::string problem = RemoveRemain(remain);
@@ -129,7 +148,7 @@ int Gc(const GcOptions& options) {
   }
   const int unread = CountUnreadSegments(places, clock);
   if (!options.dry_run && unread > 0) {
-    Say(NotRead(unread));
+    Say(NotRead(unread, options, unreadable.empty(), places.segment_dir));
     exit_code = kExitFailed;
   }
   return PrintAndExit(

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "daemon/base/clock.h"
+#include "daemon/correlate/run_summary.h"
 #include "daemon/correlate/wire_names.h"
 #include "daemon/report/json_report.h"
 #include "daemon/report/text_layout.h"
@@ -76,7 +77,7 @@ std::vector<std::string> RunAsRow(const SeenRun& run, uint64_t now_ns) {
           step < 0 ? "-" : std::to_string(step),
           LossOf(run.state),
           Grouped(run.state.values_bad()),
-          Grouped(LostOf(run.state)),
+          Grouped(LostRecords(run.state)),
           FormatAge(now_ns > started ? now_ns - started : 0)};
 }
 

@@ -72,12 +72,23 @@ bool BelongsToNobody(const File& file) {
          ProcessStartTicks(PidIn(file.name)) == 0;
 }
 
-enum class SegmentState { kInUse, kUnread, kUnreadable };
+enum class SegmentState { kInUse, kJustEnded, kUnread, kUnreadable };
+
+// Pages that a process has mapped need not change a file's time; a heartbeat of an earlier boot may
+// lie in the future.
+bool EndedLongAgo(const File& file, const SegmentReader& reader, const Clock& clock) {
+  const uint64_t heartbeat_ns = reader.Glance(0).state.heartbeat_ns();
+  const uint64_t now_ns = clock.monotonic_ns();
+  const bool is_silent =
+      heartbeat_ns > now_ns || now_ns - heartbeat_ns >= kFreshSeconds * kNsPerSecond;
+  return file.age_seconds >= kFreshSeconds && is_silent;
+}
 
 SegmentState StateOf(const File& file, const Clock& clock, std::string& why) {
   Result<SegmentReader> reader = SegmentReader::Open(file.path, SegmentReader::Access::kLook);
   if (reader.ok()) {
-    return reader->WriterLives(clock) ? SegmentState::kInUse : SegmentState::kUnread;
+    if (reader->WriterLives(clock)) return SegmentState::kInUse;
+    return EndedLongAgo(file, *reader, clock) ? SegmentState::kUnread : SegmentState::kJustEnded;
   }
   why = reader.status().message();
   if (why.starts_with(file.path + ": ")) why.erase(0, file.path.size() + 2);
@@ -87,13 +98,21 @@ SegmentState StateOf(const File& file, const Clock& clock, std::string& why) {
   return is_known && BelongsToNobody(file) ? SegmentState::kUnreadable : SegmentState::kInUse;
 }
 
-std::optional<std::string> WhatInSegments(const File& file, const Clock& clock, bool with_unread) {
+// The same file, in whatever state.
+bool IsAmong(const std::vector<FileIdentity>& files, const FileIdentity& file) {
+  return std::any_of(files.begin(), files.end(), [&](const FileIdentity& one) {
+    return one.device == file.device && one.inode == file.inode;
+  });
+}
+
+std::optional<std::string> WhatInSegments(const File& file, const Clock& clock,
+                                          const std::vector<FileIdentity>& unread) {
   const std::string& name = file.name;
   if (name.ends_with(wire::kSegmentSuffix)) {
     std::string why;
     const SegmentState state = StateOf(file, clock, why);
     if (state == SegmentState::kUnreadable) return "not readable: " + why;
-    if (state == SegmentState::kUnread && with_unread)
+    if (state == SegmentState::kUnread && IsAmong(unread, file.identity))
       return "of an ended process; nobody has read its findings";
     return {};
   }
@@ -121,17 +140,29 @@ int CountUnreadSegments(const Places& places, const Clock& clock) {
   int count = 0;
   std::string why;
   for (const File& file : FilesIn(places.segment_dir, clock)) {
-    if (file.name.ends_with(wire::kSegmentSuffix) &&
-        StateOf(file, clock, why) == SegmentState::kUnread)
-      ++count;
+    if (!file.name.ends_with(wire::kSegmentSuffix)) continue;
+    const SegmentState state = StateOf(file, clock, why);
+    if (state == SegmentState::kUnread || state == SegmentState::kJustEnded) ++count;
   }
   return count;
 }
 
-std::vector<Remain> FindRemains(const Places& places, const Clock& clock, bool with_unread) {
+std::vector<FileIdentity> FindUnreadSegments(const Places& places, const Clock& clock) {
+  std::vector<FileIdentity> unread;
+  std::string why;
+  for (const File& file : FilesIn(places.segment_dir, clock)) {
+    if (file.name.ends_with(wire::kSegmentSuffix) &&
+        StateOf(file, clock, why) == SegmentState::kUnread)
+      unread.push_back(file.identity);
+  }
+  return unread;
+}
+
+std::vector<Remain> FindRemains(const Places& places, const Clock& clock,
+                                const std::vector<FileIdentity>& unread) {
   std::vector<Remain> remains;
   for (const File& file : FilesIn(places.segment_dir, clock)) {
-    if (auto what = WhatInSegments(file, clock, with_unread))
+    if (auto what = WhatInSegments(file, clock, unread))
       remains.push_back({file.path, *std::move(what), file.bytes, file.identity});
   }
   for (const File& file : FilesIn(places.state_dir, clock)) {

@@ -30,12 +30,16 @@ struct Remain {
 // Segments of ended processes that a daemon reads and then removes.
 [[nodiscard]] int CountUnreadSegments(const Places& places, const Clock& clock);
 
+// Those of them whose processes have ended a minute ago or more, as far as can be seen: a daemon had
+// the time to read them. With them their findings are lost.
+[[nodiscard]] std::vector<FileIdentity> FindUnreadSegments(const Places& places,
+                                                           const Clock& clock);
+
 // Files of this user and this place that belong to no living process: files that are no segments of
 // ours, segments that were never finished, what killed tools left, databases that were moved aside.
-// `with_unread`: also segments that a daemon could read, whose findings are lost with them. Ordered
-// by path.
+// `unread`: also those of these segments that still nobody has read. Ordered by path.
 [[nodiscard]] std::vector<Remain> FindRemains(const Places& places, const Clock& clock,
-                                              bool with_unread);
+                                              const std::vector<FileIdentity>& unread = {});
 
 // "", or why it cannot be removed. Another file that has the name by now stays.
 [[nodiscard]] std::string RemoveRemain(const Remain& remain);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/clock.h"
+#include "daemon/correlate/run_summary.h"
 #include "daemon/correlate/wire_names.h"
 #include "daemon/report/json_report.h"
 #include "tools/run_words.h"
@@ -25,7 +26,7 @@ nlohmann::ordered_json RunJson(const RunFields& row) {
           {"step", row.step},
           {"loss", row.loss ? JsonNumber(*row.loss) : nlohmann::ordered_json()},
           {"findings", row.state.values_bad()},
-          {"lost", LostOf(row.state)},
+          {"lost", LostRecords(row.state)},
           {"started_at", FormatUtc(row.run.started_real_ns())}};
 }
 

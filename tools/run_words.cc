@@ -39,9 +39,4 @@ int64_t StepOf(const SeenRun& run) {
   return StepClock(facts).Read(run.state.clocks()).step;
 }
 
-uint64_t LostOf(const RunState& state) {
-  return state.records_dropped() + state.names_dropped() + state.sites_dropped() +
-         state.records_malformed() + state.holes();
-}
-
 }  // namespace nanwatch

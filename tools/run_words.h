@@ -15,7 +15,4 @@ namespace nanwatch {
 // Optimizer steps done so far, -1 when that is not known.
 [[nodiscard]] int64_t StepOf(const SeenRun& run);
 
-// Records that did not fit, or that could not be read.
-[[nodiscard]] uint64_t LostOf(const RunState& state);
-
 }  // namespace nanwatch

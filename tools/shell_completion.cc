@@ -67,7 +67,7 @@ std::vector<Option> OptionsOf(const CLI::App& app) {
     for (const std::string& name : option->get_snames()) mine.names.push_back("-" + name);
     for (const std::string& name : option->get_lnames()) mine.names.push_back("--" + name);
     if (mine.names.empty()) continue;  // it has a place, not a name
-    mine.takes_value = option->get_type_size() != 0;
+    mine.takes_value = option->get_items_expected_max() != 0;
     const std::string type = option->get_type_name();
     if (mine.takes_value) mine.what = ValuesOf(type.substr(0, type.find(':')));
     mine.description = option->get_description();
@@ -93,13 +93,13 @@ std::vector<Verb> VerbsOf(const CLI::App& app) {
   return verbs;
 }
 
-// For single quotes: descriptions become one line, without what ends the quotes.
-std::string Quoted(std::string text, std::string_view also_without = "") {
+// For single quotes: a description in one line, without what ends the quotes.
+std::string Plain(std::string text, std::string_view also_without = "") {
   std::erase_if(text, [&](char c) {
     return c == '\'' || c == '\\' || also_without.find(c) != std::string_view::npos;
   });
   std::replace(text.begin(), text.end(), '\n', ' ');
-  return "'" + text + "'";
+  return text;
 }
 
 std::string NamesOf(const std::vector<Verb>& verbs) {
@@ -170,8 +170,8 @@ std::string ForZsh(const std::vector<Verb>& verbs, const std::vector<Option>& ow
       if (option.takes_value && option.what.empty()) action = ":value: ";
       if (option.takes_value && !option.what.empty() && option.what != "file")
         action = ":value:(" + option.what + ")";
-      const std::string text = Quoted(option.description, "[]:");
-      specs += " \\\n        '" + name + "[" + text.substr(1, text.size() - 2) + "]" + action + "'";
+      specs +=
+          fmt::format(" \\\n        '{}[{}]{}'", name, Plain(option.description, "[]:"), action);
     }
     return specs;
   };
@@ -182,8 +182,7 @@ std::string ForZsh(const std::vector<Verb>& verbs, const std::vector<Option>& ow
       "  local -a verbs\n"
       "  verbs=(\n";
   for (const Verb& verb : verbs) {
-    const std::string text = Quoted(verb.description, ":");
-    script += "    '" + verb.name + ":" + text.substr(1) + "\n";
+    script += "    '" + verb.name + ":" + Plain(verb.description, ":") + "'\n";
   }
   script += "  )\n  if ((CURRENT == 2)); then\n    _describe verb verbs\n    _arguments";
   for (const Option& option : own) script += specification(option);
@@ -214,16 +213,16 @@ std::string ForFish(const std::vector<Verb>& verbs, const std::vector<Option>& o
     std::string value;
     if (option.takes_value) value = option.what == "file" ? " -r -F" : " -x";
     if (!option.what.empty() && option.what != "file") value += " -a '" + option.what + "'";
-    return fmt::format("complete -c nanwatch -n {}{}{} -d {}\n", condition, names, value,
-                       Quoted(option.description));
+    return fmt::format("complete -c nanwatch -n {}{}{} -d '{}'\n", condition, names, value,
+                       Plain(option.description));
   };
   std::string script =
       "# fish completion of nanwatch; made by 'nanwatch completion fish'\n"
       "complete -c nanwatch -f\n";
   for (const Option& option : own) script += line("__fish_use_subcommand", option);
   for (const Verb& verb : verbs) {
-    script += fmt::format("complete -c nanwatch -n __fish_use_subcommand -a {} -d {}\n", verb.name,
-                          Quoted(verb.description));
+    script += fmt::format("complete -c nanwatch -n __fish_use_subcommand -a {} -d '{}'\n",
+                          verb.name, Plain(verb.description));
     const std::string chosen = "'__fish_seen_subcommand_from " + verb.name + "'";
     if (!verb.below.empty()) {
       script +=

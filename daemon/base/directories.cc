@@ -6,12 +6,16 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 #include "daemon/base/unique_fd.h"
 #include "proto/wire/naming.h"
@@ -67,20 +71,47 @@ Status ProveWritable(const std::string& path) {
                                       " to a directory elsewhere");
 }
 
+// How the names of what nanwatch keeps in a state directory begin.
+constexpr std::array<std::string_view, 7> kOurs = {
+    "nanwatch.", "events.jsonl", wire::kDaemonLock, ".write-test-",
+    "unseen-",   "unwatched-",   "capsules"};
+
+bool HoldsOursOnly(const std::string& path) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+    const std::string name = entry.path().filename();
+    const bool is_ours = std::any_of(kOurs.begin(), kOurs.end(),
+                                     [&](std::string_view ours) { return name.starts_with(ours); });
+    if (!is_ours) return false;
+  }
+  return !error;
+}
+
 // Whoever may replace files in a directory decides what we write to, and what is read as ours. A
-// umask of 002 makes directories that the group may write to. "", or a sentence about it.
-std::string CloseToOthers(const std::string& path, mode_t mode) {
-  if ((mode & (S_IWGRP | S_IWOTH)) == 0) return "";
+// umask of 002 makes directories that the group may write to: those are closed. A directory that
+// people share on purpose, and one that holds anything else, is not ours to close.
+Status CloseToOthers(const std::string& path, mode_t mode, std::string* note) {
+  if ((mode & (S_IWGRP | S_IWOTH)) == 0) return Status();
+  if ((mode & (S_ISVTX | S_ISGID)) != 0 || !HoldsOursOnly(path)) {
+    return Status(ErrorKind::kPermission,
+                  "the state directory " + Quoted(path) +
+                      " can be written by others, and is not nanwatch's own; set " +
+                      wire::kEnvStateDir + " to a directory that is, or run: chmod go-w " + path);
+  }
+  if (note == nullptr) return Status();
   struct stat info {};
   const bool closed = chmod(path.c_str(), mode & 07777 & ~(S_IWGRP | S_IWOTH)) == 0 &&
                       stat(path.c_str(), &info) == 0 && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-  if (closed)
-    return "the state directory " + Quoted(path) +
-           " could be written by others: it was closed to them";
-  // File systems without modes of their own.
-  return "the state directory " + Quoted(path) +
-         " can be written by others, and its file system does not let that be changed: set " +
-         wire::kEnvStateDir + " to a directory on a local disk";
+  *note = "the state directory " + Quoted(path);
+  if (closed) {
+    *note += " could be written by others: it was closed to them";
+  } else {  // file systems without modes of their own
+    *note += std::string(
+                 " can be written by others, and its file system does not let that be changed: "
+                 "set ") +
+             wire::kEnvStateDir + " to a directory on a local disk";
+  }
+  return Status();
 }
 
 }  // namespace
@@ -189,8 +220,10 @@ Status EnsureStateDirectory(const std::string& path, std::string* note) {
                                               "; set " + wire::kEnvStateDir +
                                               " to a directory of your own");
   }
-  const std::string closed = S_ISDIR(info.st_mode) ? CloseToOthers(path, info.st_mode) : "";
-  if (note != nullptr) *note = closed;
+  if (note != nullptr) note->clear();
+  if (S_ISDIR(info.st_mode)) {
+    if (Status closed = CloseToOthers(path, info.st_mode, note); !closed.ok()) return closed;
+  }
   return ProveWritable(path);
 }
 

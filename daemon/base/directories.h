@@ -37,7 +37,8 @@ struct StateDirectory {
 [[nodiscard]] Result<StateDirectory> StateDirectoryPath(const Environment& environment);
 
 // Creates it and its parents (0700) when absent, and proves that a file can be written there. One
-// of ours that others may write to is closed to them; `note`, where given, then says so.
+// that others may write to is refused, unless it holds nanwatch's files only and is neither sticky
+// nor setgid: where `note` is given, as the daemon does, it is closed to them, and `note` says so.
 [[nodiscard]] Status EnsureStateDirectory(const std::string& path, std::string* note = nullptr);
 
 // Where the daemon keeps its files when the state directory cannot be used: in memory, gone at the

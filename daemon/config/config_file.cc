@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config/config_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -16,7 +12,7 @@
 #include <toml++/toml.h>
 
 #include "daemon/base/command_line.h"
-#include "daemon/base/unique_fd.h"
+#include "daemon/base/small_file.h"
 
 namespace nanwatch {
 namespace {
@@ -25,30 +21,6 @@ constexpr size_t kFileBytesMax = size_t{1} << 20;
 
 std::string At(const std::string& path, const toml::source_position& place) {
   return fmt::format("{}:{}:{}", path, place.line, place.column);
-}
-
-Result<std::string> ReadText(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  struct stat info {};
-  if (!fd.valid() || fstat(fd.get(), &info) != 0)
-    return Status::FromErrno(errno, "cannot read the configuration file '" + path + "'");
-  if (!S_ISREG(info.st_mode))
-    return Status(ErrorKind::kInvalid, "the configuration '" + path + "' is not a regular file");
-  std::string text(kFileBytesMax + 1, '\0');
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t got = read(fd.get(), text.data() + done, text.size() - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0)
-      return Status::FromErrno(errno, "cannot read the configuration file '" + path + "'");
-    if (got == 0) break;
-    done += static_cast<size_t>(got);
-  }
-  if (done > kFileBytesMax)
-    return Status(ErrorKind::kInvalid,
-                  "the configuration file '" + path + "' is larger than 1 MiB");
-  text.resize(done);
-  return text;
 }
 
 // Makes the values of one file's table, one after the other.
@@ -194,8 +166,12 @@ class Reader {
 
 Result<std::vector<ConfiguredValue>> ReadConfigFile(const std::string& path,
                                                     const std::string& home) {
-  const Result<std::string> text = ReadText(path);
-  if (!text.ok()) return text.status();
+  const Result<std::string> text = ReadSmallFile(path, kFileBytesMax);
+  if (!text.ok())
+    return text.status().WithContext("cannot read the configuration file '" + path + "'");
+  if (text->size() > kFileBytesMax)
+    return Status(ErrorKind::kInvalid,
+                  "the configuration file '" + path + "' is larger than 1 MiB");
   try {
     Reader reader(path, home);
     const toml::table table = toml::parse(*text, path);

@@ -79,13 +79,16 @@ bool WasReadAlone(const Record& record) {
 }
 
 // What a check looked at last, as a distribution does with its arguments and an assertion with a
-// number that it read: no value came after, and nothing else was done with a bad one. Of a script
-// without steps nothing else says what was last.
-std::set<uint64_t> WhatWasCheckedLast(const Lineage& run) {
+// number that it read: no value came after, and nothing else was done with a bad one. Where the
+// error spoke of it, an op may also have refused the last value itself (multinomial).
+std::set<uint64_t> WhatWasMetLast(const Lineage& run, bool error_names_it) {
   const std::set<uint64_t> own = OwnValues(run);
   std::set<uint64_t> checked;
   for (const Record* record : InTicketOrder(run.facts())) {
-    if (record->has_value()) checked.clear();
+    if (record->has_value()) {
+      checked.clear();
+      if (error_names_it && own.contains(record->ticket())) checked.insert(record->ticket());
+    }
     if (WasReadAlone(*record)) {
       const uint64_t value = record->escape().source().value();
       if (own.contains(value)) checked.insert(value);
@@ -110,7 +113,8 @@ std::vector<int> OriginsMetLast(const Lineage& run) {
   const Killed killed = WhatWasKilled(run);
   const std::set<uint64_t> passed_on = WhatWasPassedOn(run);
   std::set<uint64_t> checked;
-  if (TrainsNothing(run)) checked = WhatWasCheckedLast(run);
+  const bool error_names_it = EndedByBadValue(run.facts());
+  if (TrainsNothing(run) || error_names_it) checked = WhatWasMetLast(run, error_names_it);
   std::set<int> origins;
   for (const ValueNode& node : run.nodes()) {
     const bool counts =

@@ -7,7 +7,8 @@
 // job ended; nothing that is recorded was made of it, and no op made something finite of it, here
 // or at an earlier step, but for comparisons, by which checks are written, and for what prints it.
 // -Inf alone is a mask. In a script that trains nothing it is the value that such a comparison, or
-// the program itself, read last.
+// the program itself, read last; so it is in a training whose error speaks of values that are not
+// finite, for policies are sampled and losses are looked at without gradients.
 #pragma once
 
 #include <vector>

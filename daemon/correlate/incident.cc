@@ -115,7 +115,8 @@ void AddDeath(const Lineage& lineage, Drafts& drafts) {
     const Origin& origin = lineage.origins()[static_cast<size_t>(index)];
     if (origin.IsMask()) continue;
     IncidentDraft& draft = DraftOf(drafts, lineage, index);
-    if (draft.anomalous) continue;  // it is reported by what it reached
+    // It is reported by what it reached; a number that was only looked at matters less.
+    if (draft.anomalous && !ReachedMetricsAlone(draft)) continue;
     draft.lineage = &lineage;
     draft.origin = &origin;
     draft.anomalous = draft.ended_job = true;

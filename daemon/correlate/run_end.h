@@ -14,4 +14,7 @@ namespace nanwatch {
 // nobody caught. False while it runs, and where nobody knows.
 [[nodiscard]] bool EndedWithError(const RunFacts& facts);
 
+// By an exception that nobody caught, and whose message spoke of values that are not finite.
+[[nodiscard]] bool EndedByBadValue(const RunFacts& facts);
+
 }  // namespace nanwatch

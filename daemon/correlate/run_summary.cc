@@ -34,12 +34,27 @@ std::string DevicesOf(uint32_t gpus) {
   return devices.empty() ? "cpu" : devices;
 }
 
-// A finding that got no site has its record, or the job counted that as dropped.
-uint64_t LostEvents(const RunState& state) {
-  return state.records_dropped() + state.holes() + state.records_malformed();
+bool HasNoSite(const Record& record) {
+  return (record.has_value() && record.value().site() == 0) ||
+         (record.has_kill() && record.kill().site() == 0) ||
+         (record.has_escape() && record.escape().site() == 0);
+}
+
+// A finding that got no site has its record, or the job counted that as dropped. Older jobs did
+// not count it: what is neither a record nor counted elsewhere is lost.
+uint64_t LostWithoutSite(const RunFacts& facts) {
+  const RunState& state = facts.state();
+  const auto records = static_cast<uint64_t>(
+      std::count_if(facts.records().begin(), facts.records().end(), &HasNoSite));
+  const uint64_t known = records + LostRecords(state) + state.records_thinned();
+  return state.sites_dropped() - std::min(state.sites_dropped(), known);
 }
 
 }  // namespace
+
+uint64_t LostRecords(const RunState& state) {
+  return state.records_dropped() + state.holes() + state.records_malformed();
+}
 
 RunInfo DescribeRun(const RunFacts& facts) {
   const Run& run = facts.run();
@@ -75,7 +90,7 @@ Coverage SumCoverage(const std::vector<RunFacts>& runs) {
     sum.set_ops_seen(sum.ops_seen() + state.ops_seen());
     sum.set_tensors_checked(sum.tensors_checked() + state.tensors_checked());
     sum.set_bytes_checked(sum.bytes_checked() + state.bytes_checked());
-    sum.set_lost_events(sum.lost_events() + LostEvents(state));
+    sum.set_lost_events(sum.lost_events() + LostRecords(state) + LostWithoutSite(facts));
     sum.set_records_thinned(sum.records_thinned() + state.records_thinned());
     for (int reason = 0; reason < state.unchecked_size(); ++reason) {
       if (state.unchecked(reason) == 0) continue;

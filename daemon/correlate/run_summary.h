@@ -2,6 +2,7 @@
 // What is said about a run as a whole: its identity card, and how much of it was watched.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,9 @@
 namespace nanwatch {
 
 [[nodiscard]] RunInfo DescribeRun(const RunFacts& facts);
+
+// Records that the job dropped, that no thread completed, or that could not be read.
+[[nodiscard]] uint64_t LostRecords(const RunState& state);
 
 // Volumes are summed over the runs; steps are those of the run that took most, because ranks step
 // together.

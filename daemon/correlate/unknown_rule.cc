@@ -65,6 +65,7 @@ std::string UnknownBecause(const std::vector<RunFacts>& runs, const Verdict& ver
   }
   if (verdict.coverage().tensors_checked() == 0) return "nothing_checked";
   if (verdict.coverage().lost_events() > 0) return "records_lost";
+  if (verdict.coverage().records_thinned() > 0) return "records_left_out";
   if (verdict.incidents().empty() && SawBadValues(runs)) return "values_not_kept";
   if (std::any_of(runs.begin(), runs.end(), WasIdleByRequest) ||
       std::any_of(runs.begin(), runs.end(), EndedUnchecked)) {

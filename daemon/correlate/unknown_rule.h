@@ -24,6 +24,7 @@ namespace nanwatch {
 //   no_run             no process of the job loaded torch, as far as nanwatch could see
 //   nothing_checked    processes were observed, and no tensor was ever checked
 //   records_lost       findings were dropped, torn or damaged
+//   records_left_out   there were more records than a verdict takes
 //   values_not_kept    bad values were counted, and no record of them is left (no `incidents`)
 //   steps_not_checked  some steps ran at level `idle` that level `auto` did not choose and that
 //                      were not off to measure the overhead; or a process died while they were off

@@ -206,7 +206,10 @@ bool DecodeEnd(EndFact& out, const unsigned char* record, size_t bytes) {
   const auto from = Take<wire::EndRecord>(record, bytes);
   if (!from) return false;
   out.set_how(InRange(from->how, static_cast<uint32_t>(wire::EndRecord::How::kFork)));
-  out.set_failed(from->failed == 1);
+  const auto by_bad_value = static_cast<uint32_t>(wire::EndRecord::Failed::kByBadValue);
+  const uint32_t failed = InRange(from->failed, by_bad_value);
+  out.set_failed(failed != 0);
+  out.set_failed_by_bad_value(failed == by_bad_value);
   return true;
 }
 

@@ -53,9 +53,16 @@ constexpr std::array<std::string_view, 40> kTokensOfText = {
 constexpr std::array<std::string_view, 18> kKeyHolders = {
     "api", "access", "secret", "private", "auth",   "account", "encryption", "signing", "ssh",
     "aws", "wandb",  "hf",     "openai",  "deploy", "license", "service",    "storage", "gpg"};
-// --use_auth_token, --no-token: the option says whether, not which.
+// --use_auth_token, --no-token: the option may say whether, not which.
 constexpr std::array<std::string_view, 11> kOfFlags = {
     "use", "no", "is", "has", "with", "without", "enable", "disable", "require", "allow", "skip"};
+// What follows these is no value of theirs.
+constexpr std::array<std::string_view, 4> kNegative = {"no", "without", "disable", "skip"};
+// How files end that may follow a flag.
+constexpr std::array<std::string_view, 26> kFileEndings = {
+    "py",   "sh",  "ipynb", "csv",  "tsv", "json",        "jsonl", "yaml",   "yml",
+    "toml", "ini", "cfg",   "conf", "txt", "md",          "pt",    "pth",    "bin",
+    "ckpt", "npy", "npz",   "h5",   "tar", "safetensors", "gz",    "parquet"};
 constexpr std::array<std::string_view, 10> kWhether = {"true", "false", "yes",  "no", "on",
                                                        "off",  "none",  "null", "0",  "1"};
 
@@ -64,12 +71,26 @@ bool IsFlag(std::string_view name) {
   return words.size() > 1 && IsOneOf(words.front(), kOfFlags);
 }
 
+// A flag that says no.
+bool IsNegative(std::string_view name) {
+  const std::vector<std::string> words = WordsOf(name);
+  return words.size() > 1 && IsOneOf(words.front(), kNegative);
+}
+
+bool IsFileInForm(std::string_view word) {
+  const size_t dot = word.rfind('.');
+  return dot != std::string_view::npos && dot > 0 &&
+         IsOneOf(std::string(word.substr(dot + 1)), kFileEndings);
+}
+
 bool NamesASecret(std::string_view name) {
   const std::vector<std::string> words = WordsOf(name);
   if (words.empty()) return false;
   const std::string& last = words.back();
   const std::string before = words.size() > 1 ? words[words.size() - 2] : "";
   if (IsOneOf(last, kSecrets)) return true;
+  // PWD, OLDPWD and --pwd are directories; MYSQL_PWD, --db-pwd and --dbpwd are none.
+  if (last.ends_with("pwd")) return words.size() > 1 || (last != "pwd" && last != "oldpwd");
   if (last == "token") return !IsOneOf(before, kTokensOfText);
   const bool is_variable =
       std::none_of(name.begin(), name.end(), [](char c) { return IsLetter(c) && !IsUpper(c); });
@@ -185,8 +206,11 @@ std::string ScriptWithoutSecrets(const std::string& script) {
 std::vector<std::string> WithoutSecrets(std::vector<std::string> words) {
   bool next_is_secret = false;
   bool next_is_script = false;
+  std::string flag;  // the word before, where it may have a value or none
   for (std::string& word : words) {
-    if (next_is_secret && !IsOption(word)) {
+    const std::string behind = std::exchange(flag, "");
+    const bool has_value = behind.empty() || !(IsFileInForm(word) || IsAnswer(behind, word));
+    if (next_is_secret && !IsOption(word) && has_value) {
       word = kMask;
       next_is_secret = false;
       continue;
@@ -198,8 +222,9 @@ std::vector<std::string> WithoutSecrets(std::vector<std::string> words) {
         continue;
       }
     }
-    next_is_secret = IsOption(word) && word.find('=') == std::string::npos && !IsFlag(word) &&
+    next_is_secret = IsOption(word) && word.find('=') == std::string::npos && !IsNegative(word) &&
                      NamesASecret(word);
+    if (next_is_secret && IsFlag(word)) flag = word;
     MaskAssignments(word);
     MaskUrlPasswords(word);
     MaskKnownTokens(word);

@@ -78,6 +78,7 @@ struct SegmentReader::Impl {
   void ReadIgnore();
   void ReleaseUpTo(uint64_t cursor) const;
   void ReadLateRecords(RunBatch& batch);
+  bool ReadLateRecordsOf(OpenHole& hole, RunBatch& batch);
   void FindOpenHoles(uint64_t begin, const IsStored& is_stored);
   void HoldOpen(const OpenHole& hole, Progress& progress) const;
   [[nodiscard]] uint64_t Releasable() const {
@@ -159,17 +160,25 @@ void SegmentReader::Impl::HoldOpen(const OpenHole& hole, Progress& progress) con
 
 // Of what was passed over, what has been completed meanwhile.
 void SegmentReader::Impl::ReadLateRecords(RunBatch& batch) {
+  std::erase_if(pending.holes, [&](OpenHole& hole) { return ReadLateRecordsOf(hole, batch); });
+}
+
+// Several threads may have been stopped one behind the other. False while slots of it are open.
+bool SegmentReader::Impl::ReadLateRecordsOf(OpenHole& hole, RunBatch& batch) {
+  std::optional<wire::RingReader> ring = OpenRing(hole.slot);
+  if (!ring) return true;
   wire::RecordCopy copy;
-  std::erase_if(pending.holes, [&](const OpenHole& hole) {
-    std::optional<wire::RingReader> ring = OpenRing(hole.slot);
-    if (!ring) return true;
+  while (hole.slots > 0) {
     const wire::RingRead read = ring->Read(copy, wire::Holes::kWait);
     if (read == wire::RingRead::kPending) return false;
     if (read != wire::RingRead::kRecord) return true;
+    const uint64_t slots = std::min(hole.slots, ring->cursor() - hole.slot);
     if (AddRecord(batch, copy.bytes, copy.header().bytes))
-      pending.cursor.holes -= std::min(pending.cursor.holes, hole.slots);
-    return true;
-  });
+      pending.cursor.holes -= std::min(pending.cursor.holes, slots);
+    hole.slot += slots;
+    hole.slots -= slots;
+  }
+  return true;
 }
 
 // An earlier daemon has read beyond them, and not released them. One that was completed meanwhile
@@ -185,7 +194,10 @@ void SegmentReader::Impl::FindOpenHoles(uint64_t begin, const IsStored& is_store
     if (read == wire::RingRead::kPending) {
       const uint64_t passed = ring->hole_slots();
       read = ring->Read(copy, wire::Holes::kSkip);
-      if (at < done.cursor.ring) HoldOpen({at, ring->hole_slots() - passed}, done);
+      const uint64_t slots = std::min(ring->hole_slots() - passed, done.cursor.ring - at);
+      HoldOpen({at, slots}, done);
+      ring = OpenRing(at + slots);  // what it has read behind the hole is looked at next
+      if (!ring) return;
     } else if (read == wire::RingRead::kRecord && done.cursor.holes > 0 && is_stored) {
       const std::optional<Record> record = DecodeRecord(copy.bytes, copy.header().bytes, names);
       if (record && !is_stored(record->ticket())) HoldOpen({at, ring->cursor() - at}, done);

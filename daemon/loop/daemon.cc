@@ -7,14 +7,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "daemon/base/directories.h"
 #include "daemon/ingest/segment_directory_watch.h"
 #include "daemon/loop/dead_places.h"
 #include "daemon/loop/instance_lock.h"
+#include "daemon/loop/open_store.h"
 #include "daemon/loop/segment_intake.h"
-#include "daemon/store/outbox.h"
+#include "daemon/store/database_file.h"
 #include "daemon/store/store.h"
 
 namespace nanwatch {
@@ -29,6 +31,8 @@ constexpr uint64_t kIoPatienceNs = 10'000 * kMsNs;
 constexpr uint64_t kExamineEveryNs = 60'000 * kMsNs;
 // At most one database is moved aside in so long.
 constexpr uint64_t kAnewEveryNs = 600'000 * kMsNs;
+// Every page of a database is read at most once in so long.
+constexpr uint64_t kCheckEveryNs = 10'000 * kMsNs;
 constexpr uint64_t kReportEveryNs = 60'000 * kMsNs;
 
 Result<InstanceLock> TakeSegmentLock(const DaemonOptions& options, const Clock& clock) {
@@ -39,30 +43,6 @@ Result<InstanceLock> TakeSegmentLock(const DaemonOptions& options, const Clock& 
 Result<InstanceLock> TakeStateLock(const DaemonOptions& options, const Clock& clock) {
   return InstanceLock::Take(StateLockPath(options.state_dir),
                             "writes the database in " + options.state_dir, clock);
-}
-
-Result<Store> OpenLimitedStore(const DaemonOptions& options, Store::WhenDamaged when_damaged) {
-  Result<Store> store = Store::OpenForWriting(DatabasePath(options.state_dir), when_damaged);
-  if (!store.ok() || options.database_bytes_max == 0) return store;
-  if (Status limited = store->LimitSize(options.database_bytes_max); !limited.ok()) return limited;
-  return store;
-}
-
-// Without its outbox it is still a host's database.
-Result<Store> OpenStore(const DaemonOptions& options, Store::WhenDamaged when_damaged,
-                        const Clock& clock, Listener& listener) {
-  Result<Store> store = OpenLimitedStore(options, when_damaged);
-  if (!store.ok() || !options.outbox) return store;
-  const uint64_t bytes_max =
-      options.database_bytes_max == 0 ? kOutboxBytesMax : options.database_bytes_max / 4;
-  const Result<std::string> note = store->KeepOutbox(clock.real_ns(), bytes_max);
-  if (!note.ok()) {
-    listener.Trouble("the fleet hears nothing of this host until the daemon is started again: " +
-                     note.status().message());
-  } else if (!note->empty()) {
-    listener.Remark(*note);
-  }
-  return store;
 }
 
 }  // namespace
@@ -88,16 +68,18 @@ struct Daemon::Impl {
   void LeaveDatabase(const std::string& why);
   void OpenStoreAnew();
   void Examine(const Status& why);
+  void ReopenStore();
+  void LeaveIfDamaged(const Status& why);
   void ReportNotAnew(const std::string& sentence);
   Status LookAround();
   void Drain();
   void RenewVerdicts();
   void Retire();
   void Mend(const Status& why);
+  template <typename Part>
+  void WithMemory(const Part& part);
   [[nodiscard]] int TimeoutMs() const;
-  [[nodiscard]] bool IsIdle() const {
-    return intake.open_segments() == 0 && !(has_store && verdicts.has_pending());
-  }
+  [[nodiscard]] bool IsIdle() const;
 
   DaemonOptions options;
   const Clock& clock;
@@ -113,6 +95,7 @@ struct Daemon::Impl {
   uint64_t active_at_ns;
   uint64_t anew_allowed_at_ns = 0;
   uint64_t examine_due_ns = 0;
+  uint64_t check_due_ns = 0;
   uint64_t reported_not_anew_at_ns = 0;
   bool first_round = true;
   bool has_store = true;  // false: segments wait until a new database could be created
@@ -152,13 +135,13 @@ void Daemon::Impl::LeaveDatabase(const std::string& why) {
                   options.state_dir + ", or set NANWATCH_STATE_DIR to another one");
     return;
   }
-  anew_allowed_at_ns = now_ns + kAnewEveryNs;
-  verdicts.ForgetStore();  // the judge reads the file by its name
+  verdicts.DrainJudge();  // it reads the file by its name
   const Result<std::string> aside = MoveAside(DatabasePath(options.state_dir));
   if (!aside.ok()) {
     ReportNotAnew(why + "; " + aside.status().message());
     return;
   }
+  anew_allowed_at_ns = now_ns + kAnewEveryNs;
   listener.Trouble(why + ": it was moved to " + *aside + ", and a new one is created");
   LetGoOfStore();
   OpenStoreAnew();
@@ -168,8 +151,10 @@ void Daemon::Impl::LeaveDatabase(const std::string& why) {
 // the new database.
 void Daemon::Impl::OpenStoreAnew() {
   const std::string problem = "there is no database";
-  if (Status made = EnsureStateDirectory(options.state_dir); !made.ok())
+  std::string note;
+  if (Status made = EnsureStateDirectory(options.state_dir, &note); !made.ok())
     return ReportNotAnew(problem + "; " + made.message());
+  if (!note.empty()) listener.Remark(note);
   if (Status held = HoldStateLock(); !held.ok())
     return ReportNotAnew(problem + "; " + held.message());
   const uint64_t now_ns = clock.monotonic_ns();
@@ -197,18 +182,35 @@ void Daemon::Impl::Examine(const Status& why) {
     case DatabaseHealth::kUnusable:
       return LeaveDatabase("the database gives nothing but errors (" + why.message() + ")");
     case DatabaseHealth::kUnknown:
-      return ReportNotAnew("other files in " + options.state_dir +
-                           " cannot be written either: findings wait in their segments. Check the"
+      return ReportNotAnew("other files in " + options.state_dir + " cannot be written either (" +
+                           why.message() +
+                           "): findings wait in their segments. Check the"
                            " disk, or set NANWATCH_STATE_DIR to another one");
     case DatabaseHealth::kUsable:
       break;
   }
-  // Only what is open of it is at fault.
+  ReopenStore();
+}
+
+// Only what is open of it is at fault.
+void Daemon::Impl::ReopenStore() {
   Result<Store> opened = OpenStore(options, Store::WhenDamaged::kLeave, clock, listener);
   if (opened.ok()) store = *std::move(opened);
 }
 
-// Every two seconds it is tried, once a minute it is said.
+// A connection may call a database damaged of which every page is sound.
+void Daemon::Impl::LeaveIfDamaged(const Status& why) {
+  if (clock.monotonic_ns() < check_due_ns) return;
+  check_due_ns = clock.monotonic_ns() + kCheckEveryNs;
+  const Status sound = CheckDatabase(DatabasePath(options.state_dir));
+  const std::string damaged = "the database is damaged (" + why.message() + ")";
+  if (sound.kind() == ErrorKind::kCorrupt) return LeaveDatabase(damaged);
+  if (!sound.ok()) return ReportNotAnew(damaged + "; it cannot be checked: " + sound.message());
+  ReportNotAnew(damaged + "; every page of it is sound: it is opened again");
+  ReopenStore();
+}
+
+// Often tried, said once a minute.
 void Daemon::Impl::ReportNotAnew(const std::string& sentence) {
   const uint64_t now_ns = clock.monotonic_ns();
   if (reported_not_anew_at_ns != 0 && now_ns - reported_not_anew_at_ns < kReportEveryNs) return;
@@ -287,13 +289,30 @@ void Daemon::Impl::RenewVerdicts() {
   Mend(verdicts.Renew(store, /*all=*/false));
 }
 
+// What there is no memory for now is done in a later round.
+template <typename Part>
+void Daemon::Impl::WithMemory(const Part& part) try {
+  part();
+} catch (const std::bad_alloc&) {
+  try {
+    ReportNotAnew("the daemon has no memory for what it has to do: it tries again");
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 // Whoever met the error has reported it, where nothing is done about it here.
 void Daemon::Impl::Mend(const Status& why) {
-  if (why.kind() == ErrorKind::kCorrupt)
-    return LeaveDatabase("the database is damaged (" + why.message() + ")");
+  if (why.kind() == ErrorKind::kCorrupt) return LeaveIfDamaged(why);
   if (why.kind() != ErrorKind::kIo && why.kind() != ErrorKind::kInvalid) return;
   const uint64_t since_ns = intake.failing_since_ns();
   if (since_ns != 0 && clock.monotonic_ns() - since_ns >= kIoPatienceNs) Examine(why);
+}
+
+// Without a database nothing is opened: whatever has a segment waits for one.
+bool Daemon::Impl::IsIdle() const {
+  if (has_store) return intake.open_segments() == 0 && !verdicts.has_pending();
+  const auto listing = ListSegments(options.segment_dir);
+  return listing.ok() && listing->segments.empty();
 }
 
 int Daemon::Impl::TimeoutMs() const {
@@ -332,16 +351,22 @@ Result<Daemon> Daemon::Start(DaemonOptions options, Diagnosis diagnosis, const C
   if (!watch.ok()) return watch.status();
   Result<Store> store = OpenStore(options, Store::WhenDamaged::kMoveAside, clock, listener);
   if (!store.ok()) return store.status();
-  if (!store->opening_note().empty()) listener.Trouble(store->opening_note());
-  return Daemon(std::make_unique<Impl>(std::move(options), std::move(diagnosis), clock, listener,
-                                       *std::move(lock), *std::move(state_lock), *std::move(watch),
-                                       *std::move(store)));
+  const bool is_new = !store->opening_note().empty();
+  if (is_new) listener.Trouble(store->opening_note());
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(diagnosis), clock, listener,
+                                     *std::move(lock), *std::move(state_lock), *std::move(watch),
+                                     *std::move(store));
+  if (is_new) impl->anew_allowed_at_ns = clock.monotonic_ns() + kAnewEveryNs;
+  return Daemon(std::move(impl));
 }
 
 Status Daemon::Tick() {
-  if (Status looked = impl_->LookAround(); !looked.ok()) return looked;
-  impl_->Drain();
-  impl_->RenewVerdicts();
+  Impl& impl = *impl_;
+  Status looked;
+  impl.WithMemory([&] { looked = impl.LookAround(); });
+  if (!looked.ok()) return looked;
+  impl.WithMemory([&] { impl.Drain(); });
+  impl.WithMemory([&] { impl.RenewVerdicts(); });
   if (!impl_->IsIdle()) impl_->active_at_ns = impl_->clock.monotonic_ns();
   return Status();
 }

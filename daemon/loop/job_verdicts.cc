@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 #include <optional>
 
 namespace nanwatch {
@@ -13,6 +14,8 @@ constexpr uint64_t kDebounceNs = 100'000'000;
 // A job with many records may take at most a tenth of one core.
 constexpr uint64_t kRestPerWork = 9;
 constexpr uint64_t kVerdictRetryNs = kNsPerSecond;
+constexpr uint64_t kVerdictRetryMaxNs = 600 * kNsPerSecond;
+constexpr int kDoubledMax = 10;
 constexpr uint64_t kFailureEveryNs = 60 * kNsPerSecond;
 // How often the loop asks for a judgment that takes long, without a live job.
 constexpr uint64_t kJudgedEveryNs = 25'000'000;
@@ -60,20 +63,40 @@ Status JobVerdicts::Renew(Store& store, bool all) {
         judge_.Take(all ? kWait : RemainingPatience(now_ns));
     if (!judgment) break;
     if (judgment->generation != generation_) continue;
-    if (Status kept = Keep(*judgment, store); !kept.ok()) {
-      later[judgment->job] = clock_.monotonic_ns() + kVerdictRetryNs;
-      ReportFailure(judgment->job, kept);
-      if (failed.ok()) failed = kept;
+    const Status kept = TryKeep(*judgment, store);
+    Job& job = jobs_[judgment->job];
+    job.renewed_at_ns = clock_.monotonic_ns();
+    job.cost_ns = job.renewed_at_ns - job.begun_at_ns;
+    if (kept.ok()) {
+      job.failures = 0;
+      continue;
     }
+    // A row that makes no sense will make none in a second.
+    if (kept.kind() != ErrorKind::kUnsupported) later[judgment->job] = AfterFailure(job);
+    ReportFailure(judgment->job, kept);
+    if (failed.ok()) failed = kept;
   }
   due_.merge(later);
   return failed;
 }
 
+void JobVerdicts::DrainJudge() {
+  const std::optional<Judge::Judgment> judgment = judge_.Take(kDrainNs);
+  if (judgment && judgment->generation == generation_)
+    due_.try_emplace(judgment->job, clock_.monotonic_ns());
+}
+
 void JobVerdicts::ForgetStore() {
+  DrainJudge();
   ++generation_;
   due_.clear();
-  (void)judge_.Take(kDrainNs);
+}
+
+// When a job that failed just now is tried again.
+uint64_t JobVerdicts::AfterFailure(Job& job) const {
+  const uint64_t first_ns = std::max(kVerdictRetryNs, kRestPerWork * job.cost_ns);
+  const int doubled = std::min(job.failures++, kDoubledMax);
+  return job.renewed_at_ns + std::min(first_ns << doubled, kVerdictRetryMaxNs);
 }
 
 // Of a call of Renew that began then.
@@ -113,9 +136,15 @@ Status JobVerdicts::Keep(const Judge::Judgment& judgment, Store& store) {
   }
   ReportIncidents(job, verdict);
   ReportWarnings(job, verdict);
-  job.renewed_at_ns = clock_.monotonic_ns();
-  job.cost_ns = job.renewed_at_ns - job.begun_at_ns;
   return Status();
+}
+
+Status JobVerdicts::TryKeep(const Judge::Judgment& judgment, Store& store) {
+  try {
+    return Keep(judgment, store);
+  } catch (const std::bad_alloc&) {
+    return Status(ErrorKind::kResources, "no memory");
+  }
 }
 
 void JobVerdicts::ReportFailure(const std::string& name, const Status& why) {
@@ -123,7 +152,8 @@ void JobVerdicts::ReportFailure(const std::string& name, const Status& why) {
   if (reported_failure_at_ns_ != 0 && now_ns - reported_failure_at_ns_ < kFailureEveryNs) return;
   reported_failure_at_ns_ = now_ns;
   listener_.Trouble("the verdict of job " + name + " cannot be renewed (" + why.message() +
-                    "): its findings are kept, and it is tried again");
+                    "): its findings are kept, and it is tried again" +
+                    (why.kind() == ErrorKind::kUnsupported ? " when there are more" : ""));
 }
 
 // An earlier daemon has reported what it stored.
@@ -155,12 +185,15 @@ void JobVerdicts::ReportWarnings(Job& job, const Verdict& verdict) {
 
 void JobVerdicts::ReportIncidents(Job& job, const Verdict& verdict) {
   for (const Incident& incident : verdict.incidents()) {
-    const auto [reported, is_new] = job.reported.try_emplace(Identity(incident));
+    const std::string identity = Identity(incident);
+    const auto known = job.reported.find(identity);
+    const bool is_new = known == job.reported.end();
+    const Reported before = is_new ? Reported() : known->second;
     const auto reach_count = static_cast<size_t>(incident.reach_size());
-    const bool grew = reach_count > reported->second.reach_count ||
-                      incident.severity() != reported->second.severity;
+    const bool grew = reach_count > before.reach_count || incident.severity() != before.severity;
     if (is_new || grew) listener_.IncidentSeen(verdict, incident, !is_new);
-    reported->second = {std::max(reach_count, reported->second.reach_count), incident.severity()};
+    // Not before: the listener may have no memory for it.
+    job.reported[identity] = {std::max(reach_count, before.reach_count), incident.severity()};
   }
 }
 

@@ -35,12 +35,17 @@ class JobVerdicts {
   void Touch(const std::string& job);
 
   // Renews the verdicts that are due (`all`: every touched job's, however long it takes). The first
-  // failure is returned, reported once a minute, and its job tried again after a second.
+  // failure is returned, reported once a minute, and its job tried again: after a second, or nine
+  // times what the failure cost, and twice as long after each further one, up to ten minutes. A job
+  // of which a row makes no sense is named, and not judged before something new is known of it.
   Status Renew(Store& store, bool all);
 
+  // Waits for the judge, which reads the files of the database, for at most ten seconds. The job
+  // that it judges stays due.
+  void DrainJudge();
+
   // Another database takes the place of the one that was judged: what was due in that one is due no
-  // more, and no judgment of it is kept. Waits for the judge, which reads the files of it, for at
-  // most ten seconds.
+  // more, and no judgment of it is kept. Drains the judge.
   void ForgetStore();
 
   [[nodiscard]] bool has_pending() const { return !due_.empty() || judge_.is_busy(); }
@@ -56,7 +61,8 @@ class JobVerdicts {
   struct Job {
     bool loaded = false;
     uint64_t begun_at_ns = 0;
-    uint64_t cost_ns = 0;  // of the latest renewal
+    uint64_t cost_ns = 0;  // of the latest renewal, or try
+    int failures = 0;      // in a row
     uint64_t renewed_at_ns = 0;
     std::map<std::string, Reported> reported;  // by what makes incidents the same
     // How many of each family: a warning that is first reported as exploding may become diverging.
@@ -66,6 +72,8 @@ class JobVerdicts {
   [[nodiscard]] uint64_t RemainingPatience(uint64_t begun_ns) const;
   bool BeginNext(const Store& store, bool all);
   Status Keep(const Judge::Judgment& judgment, Store& store);
+  Status TryKeep(const Judge::Judgment& judgment, Store& store);
+  [[nodiscard]] uint64_t AfterFailure(Job& job) const;
   void ReportFailure(const std::string& name, const Status& why);
   static Status LoadReported(const std::string& name, Job& job, const Store& store);
   void ReportIncidents(Job& job, const Verdict& verdict);

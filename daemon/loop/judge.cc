@@ -36,20 +36,23 @@ Judge::~Judge() {
 }
 
 void Judge::Begin(const std::string& database, const std::string& job, uint64_t generation) {
+  Request request{database, job, generation};  // before anything is changed: this may throw
+  Judgment refused{job, generation, Status(ErrorKind::kResources, "no memory")};
   busy_ = true;
   if (!thread_.joinable()) {
     try {
       thread_ = start_thread_([this] { Work(); });
     } catch (const std::system_error& error) {
-      judgment_ = Judgment{
-          job, generation,
-          Status(ErrorKind::kResources, std::string("no thread to judge it: ") + error.what())};
-      return;
+      refused.verdict =
+          Status(ErrorKind::kResources, std::string("no thread to judge it: ") + error.what());
+    } catch (const std::bad_alloc&) {
     }
   }
-  {
-    const std::lock_guard lock(mutex_);
-    request_ = Request{database, job, generation};
+  const std::lock_guard lock(mutex_);
+  if (thread_.joinable()) {
+    request_ = std::move(request);
+  } else {
+    judgment_ = std::move(refused);
   }
   changed_.notify_all();
 }

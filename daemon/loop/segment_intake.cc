@@ -45,6 +45,9 @@ void WatchSteps(const TrainingHistory& before, RunBatch& batch) {
   WatchAll(batch.steps, batch.stats, *batch.training);
 }
 
+// One that holds something else than we wrote. The next commit of its run writes it anew.
+bool IsSpoiltRow(const Status& read) { return read.kind() == ErrorKind::kUnsupported; }
+
 std::string Key(const std::string& name, uint64_t inode) {
   return name + ":" + std::to_string(inode);
 }
@@ -114,16 +117,19 @@ Status SegmentIntake::OpenNew(const std::string& name, Store& store) {
     if (!asked.ok()) return asked;
   }
   const Result<RunRow> row = store.FindRun(reader->run_id());
-  const bool known = row.ok();
+  const bool known = row.ok() || IsSpoiltRow(row.status());
   if (!known && row.status().kind() != ErrorKind::kNotFound) return row.status();
   Result<TrainingHistory> training = store.TrainingOf(reader->run_id());
-  if (!training.ok() && known) return training.status();
+  if (!training.ok() && known && !IsSpoiltRow(training.status())) return training.status();
+  const Status& spoilt = row.ok() && !training.ok() ? training.status() : row.status();
+  if (IsSpoiltRow(spoilt))
+    listener_.FileUnreadable(wire::CleanText(name), spoilt.message() + ": it is written anew");
   const uint64_t inode = reader->inode();
   segments_[Key(name, inode)] = std::make_unique<Segment>(
       Segment{.reader = *std::move(reader),
               .name = name,
               .reported_start = known,
-              .was_ended = known && row->state.ended(),
+              .was_ended = row.ok() && row->state.ended(),
               .training = training.ok() ? *std::move(training) : TrainingHistory()});
   return Status();
 }
@@ -170,7 +176,12 @@ Status SegmentIntake::TakeExit(const std::string& name, Store& store) {
     return Status();
   }
   if (clock_.monotonic_ns() < retry_at_ns_) return Status();
-  if (Status recorded = store.RecordExit(*exit); !recorded.ok()) return recorded;
+  const Status recorded = store.RecordExit(*exit);
+  if (IsSpoiltRow(recorded)) {
+    Reject(name, looks, recorded);
+    return Status();
+  }
+  if (!recorded.ok()) return recorded;
   if (Status synced = store.Sync(); !synced.ok()) return synced;
   unlink(path.c_str());
   touched_jobs_.insert(exit->job);
@@ -219,6 +230,11 @@ Status SegmentIntake::DoRound(Store& store, bool all) {
     records += turn.records;
     any_committed |= turn.committed;
     if (turn.committed) current->second->failures = current->second->waits = 0;
+    if (IsSpoiltRow(turn.status)) {  // it will not be another one in a second
+      ++current->second->failures;
+      PutAside(current, turn.status, store);
+      continue;
+    }
     if (!turn.status.ok()) {
       failed = turn.status;
       WaitAfter(turn.status, *current->second);
@@ -282,13 +298,9 @@ SegmentIntake::Turn SegmentIntake::ReadAndCommit(Segment& segment, Store& store,
     return {.is_over = dead};
   }
   if (!counters_due && !batch->has_findings()) return {};
-  const bool too_much = dead && batch->more && ++segment.reads_when_dead >= kReadsWhenDeadMax;
+  const bool too_much = dead && batch->more && segment.reads_when_dead + 1 >= kReadsWhenDeadMax;
   const bool at_end = dead && (!batch->more || too_much);
-  if (too_much) {
-    listener_.FileUnreadable(wire::CleanText(segment.name),
-                             "holds more than any job writes: the rest of it was not read");
-    batch->state.set_records_dropped(batch->state.records_dropped() + 1);  // at least
-  }
+  if (too_much) batch->state.set_records_dropped(batch->state.records_dropped() + 1);  // at least
   if (at_end) {
     batch->state.set_ended(true);
     batch->state.set_ended_real_ns(clock_.real_ns());
@@ -300,6 +312,11 @@ SegmentIntake::Turn SegmentIntake::ReadAndCommit(Segment& segment, Store& store,
   if (Status committed = store.Commit(batches, clock_.real_ns()); !committed.ok())
     return {.status = committed, .records = records};
   if (after_commit_) after_commit_(segment.reader.run_id());
+  if (dead) ++segment.reads_when_dead;
+  if (too_much && !std::exchange(segment.reported_rest, true)) {
+    listener_.FileUnreadable(wire::CleanText(segment.name),
+                             "holds more than any job writes: the rest of it was not read");
+  }
   Finish(segment, batches.front(), at_end);
   return {.records = records, .committed = true, .at_end = at_end};
 }

@@ -77,7 +77,8 @@ class SegmentIntake {
     uint64_t retry_at_ns = 0;      // after a failure of its own
     int waits = 0;                 // in a row, for memory
     int failures = 0;              // in a row, while others succeeded
-    int reads_when_dead = 0;
+    int reads_when_dead = 0;       // that were committed
+    bool reported_rest = false;
     bool reported_start = false;
     bool was_ended = false;  // in the database, before this daemon
     bool reported_broken = false;

@@ -119,7 +119,7 @@ std::string CoverageReport(const Verdict& verdict) {
       coverage.lost_events() > 0 ? "dropped, torn or damaged: the verdict may be incomplete" : "");
   if (coverage.records_thinned() > 0) {
     text += Line("records left out", Grouped(coverage.records_thinned()),
-                 "of findings like others that were judged: to bound the cost of a verdict");
+                 "to bound the cost of a verdict, which may be incomplete");
   }
   const std::string overhead = OverheadText(coverage);
   text += Line("overhead", overhead.substr(overhead.find(' ') + 1));

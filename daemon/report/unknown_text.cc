@@ -137,6 +137,14 @@ UnknownText RecordsLost(const Verdict& verdict) {
           "run it again, with the daemon running from the start"};
 }
 
+UnknownText RecordsLeftOut(const Verdict& verdict) {
+  const uint64_t count = verdict.coverage().records_thinned();
+  return {SeenSoFar(verdict) + ", but " + Counted(count, "record") +
+              (count == 1 ? " was" : " were") +
+              " left out: there were more than a verdict is made of",
+          "mend what made most of the findings, or run it again for fewer steps"};
+}
+
 UnknownText StepsNotChecked(const Verdict& verdict) {
   const uint64_t counted = CountedSteps(verdict.coverage());
   const uint64_t watched = counted - IdleSteps(verdict.coverage());
@@ -179,7 +187,13 @@ UnknownText UpdateNotSeen() {
       "keep the level while a step runs, or look whether the parameters are finite"};
 }
 
-UnknownText NotFollowed() {
+UnknownText NotFollowed(const Verdict& verdict) {
+  if (LevelOf(verdict) == "full") {
+    return {
+        "the program read a non-finite value and made no update after it; what became of the value "
+        "was not seen, because ops inside torch.func are out of sight",
+        "check the result of the job: nothing more can be seen of what torch.func runs"};
+  }
   return {
       "the program read a non-finite value and made no update after it; what became of the value "
       "was not seen at this level, or inside torch.func",
@@ -199,12 +213,13 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "no_run") return NoRun();
   if (reason == "nothing_checked") return NothingChecked(verdict);
   if (reason == "records_lost") return RecordsLost(verdict);
+  if (reason == "records_left_out") return RecordsLeftOut(verdict);
   if (reason == "steps_not_checked") return StepsNotChecked(verdict);
   if (reason == "killed_in_bad_step") return KilledInBadStep();
   if (reason == "skip_not_explained") return SkipNotExplained();
   if (reason == "skip_not_seen") return SkipNotSeen();
   if (reason == "update_not_seen") return UpdateNotSeen();
-  if (reason == "not_followed") return NotFollowed();
+  if (reason == "not_followed") return NotFollowed(verdict);
   if (reason == "switched_off") return SwitchedOff(verdict);
   if (reason == "not_preloaded") return NotPreloaded(verdict);
   if (reason == "no_room") return NoRoom(verdict);

@@ -81,8 +81,7 @@ Status Migrate(const Database& database, int64_t version) {
   return transaction->Commit();
 }
 
-Status CheckPages(const Database& database, const std::string& path) {
-  if (FileBytes(path) > kCheckedBytesMax) return Status();
+Status CheckPages(const Database& database) {
   Result<Statement> check = database.Prepare("PRAGMA integrity_check(1)");
   if (!check.ok()) return check.status();
   const Result<bool> row = check->Next();
@@ -102,7 +101,8 @@ Result<std::string> MakeCurrent(const Database& database, const std::string& pat
   if (*version < 0 || (*version == 0 && *tables != 0)) {
     return Status(ErrorKind::kCorrupt, "it is not a nanwatch database");
   }
-  if (Status check = CheckPages(database, path); !check.ok()) return check;
+  const bool is_small = FileBytes(path) <= kCheckedBytesMax;
+  if (Status check = is_small ? CheckPages(database) : Status(); !check.ok()) return check;
   if (*version == kSchemaVersion) {
     // A name in its schema may be spoilt while all pages make sense.
     const Status proved = ProveTables(database);
@@ -157,6 +157,11 @@ Status ProveWritableBeside(const std::string& path) {
 
 }  // namespace
 
+Status CheckDatabase(const std::string& path) {
+  const Result<Database> database = Database::Open(path, Database::Access::kRead);
+  return database.ok() ? CheckPages(*database) : database.status();
+}
+
 DatabaseHealth ExamineDatabase(const std::string& path) {
   const Result<OpenedDatabase> opened = OpenOnce(path);
   Status proved = opened.ok() ? ProveWritable(opened->database) : opened.status();
@@ -208,13 +213,20 @@ Result<OpenedDatabase> OpenDatabaseForReading(const std::string& path) {
                                              ": start nanwatchd once to migrate it");
 }
 
-Result<std::string> MoveAside(const std::string& path) {
+Result<std::string> MoveAside(const std::string& path) { return MoveAsideBy(path, &rename); }
+
+Result<std::string> MoveAsideBy(const std::string& path, const RenameFile& rename) {
   const std::string prefix = path + kAsideInfix;
   const std::string aside = prefix + FormatUtc(SystemClock().real_ns());
+  std::vector<const char*> moved;
   for (const char* companion :
        {"-wal", "-shm", ""}) {  // the database last: while it is there, so is everything else
-    if (rename((path + companion).c_str(), (aside + companion).c_str()) != 0 && errno != ENOENT) {
-      return Status::FromErrno(errno, "cannot move the damaged database " + path + " aside");
+    if (rename((path + companion).c_str(), (aside + companion).c_str()) == 0) {
+      moved.push_back(companion);
+    } else if (errno != ENOENT) {
+      const int error = errno;
+      for (const char* back : moved) (void)rename((aside + back).c_str(), (path + back).c_str());
+      return Status::FromErrno(error, "cannot move the damaged database " + path + " aside");
     }
   }
   RemoveAsidesBetween(prefix);

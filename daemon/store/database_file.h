@@ -3,6 +3,7 @@
 // damaged.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "daemon/base/status.h"
@@ -19,5 +20,14 @@ struct OpenedDatabase {
 [[nodiscard]] Result<OpenedDatabase> OpenDatabaseForWriting(const std::string& path,
                                                             Store::WhenDamaged when_damaged);
 [[nodiscard]] Result<OpenedDatabase> OpenDatabaseForReading(const std::string& path);
+
+// Reads every page, by a connection of its own: seconds for a large database. kCorrupt where one
+// of them makes no sense.
+[[nodiscard]] Status CheckDatabase(const std::string& path);
+
+// As rename(2).
+using RenameFile = std::function<int(const char* from, const char* to)>;
+// MoveAside of store.h. Where one file cannot be renamed, those that were get their names back.
+[[nodiscard]] Result<std::string> MoveAsideBy(const std::string& path, const RenameFile& rename);
 
 }  // namespace nanwatch

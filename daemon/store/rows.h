@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of a query: counted, or read as the messages in their column `body`. A body that cannot be
-// parsed was not written by us: the database is damaged.
+// parsed was not written by us (kUnsupported). It says nothing of the file: what it belongs to
+// fails, and the rest of the database stands.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace nanwatch {
 template <typename Message>
 Status Parse(std::string_view bytes, Message& out) {
   if (out.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return Status();
-  return Status(ErrorKind::kCorrupt,
+  return Status(ErrorKind::kUnsupported,
                 "database: a row's body is not a " + Message::descriptor()->name());
 }
 

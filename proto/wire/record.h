@@ -354,9 +354,12 @@ static_assert(sizeof(KernelsRecord) == 64 + 24 + 96);
 
 struct EndRecord {
   enum class How : uint32_t { kUnknown = 0, kExit = 1, kFork = 2 };
+  // By an exception that nobody caught, Ctrl-C aside; its message may have spoken of values that
+  // are not finite. Older observers: kNot, and no kByBadValue; older readers take that for kNot.
+  enum class Failed : uint32_t { kNot = 0, kByException = 1, kByBadValue = 2 };
   RecordHeader header;
   uint32_t how;
-  uint32_t failed;  // 1: by an exception that nobody caught, Ctrl-C aside; older observers: 0
+  uint32_t failed;
 };
 static_assert(sizeof(EndRecord) == 72);
 

@@ -151,7 +151,7 @@ void Emitter::PublishLive(const LiveFacts& facts) noexcept {
   last_facts_ = facts;
 }
 
-void Emitter::End(wire::EndRecord::How how, bool failed) noexcept {
+void Emitter::End(wire::EndRecord::How how, wire::EndRecord::Failed failed) noexcept {
   // A file that was cut or removed since the last check is created again for those who read it
   // later.
   next_look_ns_.store(0, std::memory_order_relaxed);
@@ -167,7 +167,7 @@ void Emitter::End(wire::EndRecord::How how, bool failed) noexcept {
     record.header.clocks = last_clocks_;
   }
   record.how = static_cast<uint32_t>(how);
-  record.failed = failed ? 1 : 0;
+  record.failed = static_cast<uint32_t>(failed);
   Emit(record.header);
   const WriteGate::Pass pass(gate_);
   live_.state.store(static_cast<uint32_t>(wire::LiveState::kExited), std::memory_order_release);

@@ -108,7 +108,8 @@ class Emitter {
   void PublishLive(const LiveFacts& facts) noexcept;
 
   // The process leaves: an end record, and the live block's state. `failed`: by an exception.
-  void End(wire::EndRecord::How how, bool failed = false) noexcept;
+  void End(wire::EndRecord::How how,
+           wire::EndRecord::Failed failed = wire::EndRecord::Failed::kNot) noexcept;
 
   // After End: removes the segment where nobody waits for it and it holds nothing to tell.
   void Retire() noexcept;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -98,15 +99,26 @@ int32_t OuterPid(int32_t pid) noexcept {
   return outer > 0 ? static_cast<int32_t>(outer) : pid;
 }
 
-// Field 22 of /proc/self/stat, counted behind the command's closing parenthesis (field 2).
-uint64_t StartTicks() noexcept {
+// A field of a process's stat file, counted behind the command's closing parenthesis (field 2). 0:
+// there is no such process.
+uint64_t StatField(const char* path, int wanted) noexcept {
   char text[2048];
-  const size_t size = ReadFile("/proc/self/stat", text, sizeof text - 1);
+  const size_t size = ReadFile(path, text, sizeof text - 1);
   text[size] = '\0';
   const char* at = std::strrchr(text, ')');
-  for (int field = 2; at != nullptr && field < 22; ++field) at = std::strchr(at + 1, ' ');
+  for (int field = 2; at != nullptr && field < wanted; ++field) at = std::strchr(at + 1, ' ');
   return at == nullptr ? 0 : std::strtoull(at, nullptr, 10);
 }
+
+uint64_t StartTicks() noexcept { return StatField("/proc/self/stat", 22); }
+
+int32_t ParentOf(int32_t pid) noexcept {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  return static_cast<int32_t>(StatField(path, 4));
+}
+
+constexpr int kSpawnLevelsMax = 8;  // a child that spawns a child
 
 uint64_t Nanoseconds(clockid_t clock) noexcept {
   timespec now{};
@@ -122,12 +134,25 @@ void FillProgram(wire::SegmentHeader& header) noexcept {
   char executable[1024];
   const ssize_t length = readlink("/proc/self/exe", executable, sizeof executable);
   const std::string_view path{executable, length > 0 ? static_cast<size_t>(length) : 0};
-  SetText(header.program, ProgramName({command, size}, BaseName(path)));
+  const std::string_view executable_name = BaseName(path);
+  SetText(header.program, ProgramName({command, size}, executable_name));
 
   const size_t kept = std::min(size, sizeof header.command);
   std::memcpy(header.command, command, kept);
   if (kept == sizeof header.command) header.command[kept - 1] = '\0';
   header.command_bytes = static_cast<uint32_t>(kept);
+
+  // Its own command says nothing of the job: it is a part of the program that started it, perhaps by
+  // way of another such child.
+  int32_t pid = getppid();
+  for (int level = 0; level < kSpawnLevelsMax && IsSpawnedWorker({command, size}); ++level) {
+    char file[64];
+    std::snprintf(file, sizeof file, "/proc/%d/cmdline", pid);
+    size = ReadFile(file, command, sizeof command);
+    const std::string_view program = ProgramName({command, size}, executable_name);
+    SetText(header.program, program);
+    pid = ParentOf(pid);
+  }
 }
 
 }  // namespace

@@ -150,6 +150,10 @@ RoomPlan PlanOf(Room room, const SegmentMap& map) noexcept {
 void FillHeader(wire::SegmentHeader& header, const SegmentMap& map, const SegmentOptions& options,
                 uint64_t nonce) noexcept {
   FillIdentity(header);
+  if (header.world_size <= 1 && options.world_size > 1) {
+    header.rank = options.rank;
+    header.world_size = options.world_size;
+  }
   header.wire_major = wire::kWireMajor;
   header.wire_minor = wire::kWireMinor;
   header.header_bytes = sizeof header;

@@ -39,6 +39,9 @@ struct SegmentOptions {
   const char* python_version = "";  // "" in a C++ program
   int32_t forked_from = 0;  // pid of the observed process that this one was forked from, else 0
   bool late = false;        // the process ran already when the observer came
+  // By torch.distributed, where no launcher has left variables that say so. 0 processes: not known.
+  int32_t rank = 0;
+  int32_t world_size = 0;
   const char* directory = nullptr;  // instead of NANWATCH_DIR and its default
   SegmentLayout layout = kSegmentLayout;
   bool sweeps = false;  // first removes what dead processes left in the directory

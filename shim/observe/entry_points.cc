@@ -20,7 +20,7 @@ namespace nanwatch::entry_points {
 namespace {
 
 // By an exception that nobody caught.
-std::atomic<bool> failed{false};
+std::atomic<wire::EndRecord::Failed> failed{wire::EndRecord::Failed::kNot};
 
 // Null before the observer is made, which is after the first calls from Python.
 Observer* Made() noexcept { return Observer::Get(); }
@@ -270,12 +270,18 @@ void OnLate() {
   if (Observer* observer = Made(); observer != nullptr) observer->level.RecordCameLate();
 }
 
+static wire::EndRecord::Failed FailedBy(ExitCall::Ending ending) {
+  using Failed = wire::EndRecord::Failed;
+  if (ending == ExitCall::Ending::kFailedByBadValue) return Failed::kByBadValue;
+  return ending == ExitCall::Ending::kFailed ? Failed::kByException : Failed::kNot;
+}
+
 void OnPythonEnds(ExitCall::Ending ending) {
   Here here;
   // In a notebook it was a cell's, and the kernel went on.
   if (Observer* observer = Made(); observer != nullptr && observer->python != nullptr) {
-    failed.store(ending == ExitCall::Ending::kFailed && observer->python->cell_epoch() == 0,
-                 std::memory_order_relaxed);
+    if (observer->python->cell_epoch() == 0)
+      failed.store(FailedBy(ending), std::memory_order_relaxed);
   }
   // After an exception nobody knows what has raised it, so steps that were not checked stay so.
   if (ending != ExitCall::Ending::kNormal || !FindHere(&here)) return;

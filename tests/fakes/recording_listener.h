@@ -10,7 +10,7 @@
 
 namespace nanwatch {
 
-class RecordingListener final : public Listener {
+class RecordingListener : public Listener {
  public:
   void RunStarted(const Run& run) override { started.push_back(RunId(run)); }
   void RunEnded(const Run& run, const RunState&) override { ended.push_back(RunId(run)); }

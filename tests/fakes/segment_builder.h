@@ -34,6 +34,12 @@ inline constexpr SegmentLayout kSmallLayout{.ring_slots = 256,
                                             .names = 256,
                                             .name_bytes = 16 * 1024};
 
+constexpr SegmentLayout SmallLayoutWithRing(uint32_t slots) {
+  SegmentLayout layout = kSmallLayout;
+  layout.ring_slots = slots;
+  return layout;
+}
+
 struct SegmentBuilderOptions {
   SegmentLayout layout = kSmallLayout;
   uint64_t nonce = 0x1111222233334444;

@@ -28,6 +28,11 @@ class DiskErrorsTest : public FaultTest {
     }
     return count;
   }
+  [[nodiscard]] std::string Said() const {
+    std::string said;
+    for (const std::string& trouble : listener_.troubles) said += trouble + "\n";
+    return said;
+  }
   // Overwrites all pages of the database in which this stands; how many.
   int SpoilDatabase(const std::string& text) {
     const std::string path = DatabasePath(options_.state_dir);
@@ -110,6 +115,9 @@ TEST_F(DiskErrorsTest, OfTheWholeDiskAreNoFaultOfTheDatabase) {
     job.WriteValue("aten::log", "b");
     for (int i = 0; i < 700; ++i) Tick(1'000);
     EXPECT_EQ(MovedAside(), 0) << static_cast<int>(fault);
+    if (fault == FaultyDisk::Fault::kIo) {
+      EXPECT_NE(Said().find("cannot be written either ("), std::string::npos) << Said();
+    }
     disk_.Heal();
     for (int i = 0; i < 4; ++i) Tick(1'100);
     EXPECT_EQ(TicketsOf(nonce), 2u);
@@ -181,6 +189,40 @@ TEST_F(DiskErrorsTest, DamageThatAVerdictMeetsIsSaidAndANewDatabaseIsBegun) {
   Tick(2'100);
   EXPECT_EQ(TicketsOf(2), 1u);
   ExpectSoundStore();
+}
+
+// A job that has ended waits for the disk, too: its reads are counted once they are committed.
+TEST_F(DiskErrorsTest, WhatADeadJobLeftIsReadToItsEndOnceTheDiskIsThereAgain) {
+  constexpr SegmentLayout kLarge = SmallLayoutWithRing(1 << 16);
+  Start();
+  Tick();
+  disk_.FailAt(1, FaultyDisk::Fault::kFull, /*lasting=*/true);
+  SegmentBuilder job(options_.segment_dir, {.layout = kLarge, .nonce = 1, .dead = true});
+  const auto written = static_cast<uint64_t>(FillWithLongNames(job, kLarge));
+  for (int i = 0; i < 20; ++i) Tick(2'100);
+  disk_.Heal();
+  for (int i = 0; i < 9; ++i) Tick(2'100);
+  EXPECT_EQ(daemon_->intake().open_segments(), 0u);
+  EXPECT_EQ(TicketsOf(1) + FactsOf(1).state().records_thinned(), written);
+  EXPECT_EQ(FactsOf(1).state().records_dropped(), job.dropped());
+  EXPECT_TRUE(listener_.unreadable.empty()) << listener_.unreadable.at(0);
+}
+
+// The next one is damaged, too: the disk is at fault, and it has one database to keep.
+TEST_F(DiskErrorsTest, ADatabaseThatWasMovedAsideAtTheStartIsTheOnlyOne) {
+  ASSERT_TRUE(EnsureStateDirectory(options_.state_dir).ok());
+  std::ofstream(DatabasePath(options_.state_dir)) << std::string(100'000, 'x');
+  Start();
+  ASSERT_EQ(MovedAside(), 1);
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  job.WriteValue("aten::log", "a");
+  Tick();
+  for (int i = 0; i < 30; ++i) {
+    SpoilDatabase("aten::log");
+    job.WriteValue("aten::log", "b" + std::to_string(i));
+    Tick(1'100);
+  }
+  EXPECT_EQ(MovedAside(), 1);
 }
 
 }  // namespace

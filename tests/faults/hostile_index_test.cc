@@ -14,12 +14,7 @@ namespace nanwatch {
 namespace {
 
 // As large as a segment may be.
-constexpr SegmentLayout kLargeRing{.ring_slots = 1 << 18,
-                                   .steps = 64,
-                                   .stats = 64,
-                                   .sites = 128,
-                                   .names = 256,
-                                   .name_bytes = 16 * 1024};
+constexpr SegmentLayout kLargeRing = SmallLayoutWithRing(1 << 18);
 constexpr SegmentLayout kManySteps{.ring_slots = 256,
                                    .steps = 1 << 16,
                                    .stats = 64,

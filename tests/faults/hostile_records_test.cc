@@ -50,12 +50,7 @@ TEST_F(HostileRecordsTest, OfADeadJobTakeBoundedMemoryAndOthersAreRead) {
 }
 
 TEST_F(HostileRecordsTest, AFileLargerThanAnySegmentIsNamedAndNotMapped) {
-  constexpr SegmentLayout kTooLarge{.ring_slots = 1 << 19,
-                                    .steps = 64,
-                                    .stats = 64,
-                                    .sites = 128,
-                                    .names = 256,
-                                    .name_bytes = 16 * 1024};
+  constexpr SegmentLayout kTooLarge = SmallLayoutWithRing(1 << 19);
   const SegmentBuilder hostile(options_.segment_dir, {.layout = kTooLarge, .nonce = 1});
   Start();
   Tick();
@@ -67,12 +62,7 @@ TEST_F(HostileRecordsTest, AFileLargerThanAnySegmentIsNamedAndNotMapped) {
 
 // One that floods does not take the turns of those behind it.
 TEST_F(HostileRecordsTest, EachSegmentHasItsTurn) {
-  constexpr SegmentLayout kRing{.ring_slots = 1 << 17,
-                                .steps = 64,
-                                .stats = 64,
-                                .sites = 128,
-                                .names = 256,
-                                .name_bytes = 16 * 1024};
+  constexpr SegmentLayout kRing = SmallLayoutWithRing(1 << 17);
   std::vector<std::unique_ptr<SegmentBuilder>> floods;
   for (uint64_t nonce = 1; nonce <= 3; ++nonce) {
     floods.push_back(std::make_unique<SegmentBuilder>(

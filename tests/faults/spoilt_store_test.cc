@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fault 10: bits of the database are flipped, or its end is missing. It is read or moved aside, no
 // reader ends, and what the segments hold is read into the new one.
+#include <sqlite3.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "daemon/base/directories.h"
@@ -14,7 +17,21 @@
 namespace nanwatch {
 namespace {
 
-class SpoiltStoreTest : public FaultTest {};
+class SpoiltStoreTest : public FaultTest {
+ protected:
+  void Execute(const std::string& sql) {
+    sqlite3* other = nullptr;
+    ASSERT_EQ(sqlite3_open(DatabasePath(options_.state_dir).c_str(), &other), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(other, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
+    sqlite3_close(other);
+  }
+  [[nodiscard]] bool WasMovedAside() const {
+    for (const auto& entry : std::filesystem::directory_iterator(options_.state_dir)) {
+      if (entry.path().string().find(".corrupt-") != std::string::npos) return true;
+    }
+    return false;
+  }
+};
 
 TEST_F(SpoiltStoreTest, AnywhereIsReadOrMovedAside) {
   Start();
@@ -63,6 +80,45 @@ TEST_F(SpoiltStoreTest, AnywhereIsReadOrMovedAside) {
     ExpectSoundStore();
     daemon_.reset();
   }
+}
+
+// The file is sound: the job is named once, and all others go on.
+TEST_F(SpoiltStoreTest, ARecordThatMakesNoSenseCostsItsOwnJobItsVerdict) {
+  Start();
+  SegmentBuilder spoilt(options_.segment_dir, {.nonce = 1, .job = "j"});
+  SegmentBuilder job(options_.segment_dir, {.nonce = 2});
+  spoilt.WriteValue("aten::log", "a");
+  Tick();
+  Execute("UPDATE record SET body = x'ff'");
+  spoilt.WriteValue("aten::exp", "b");
+  uint64_t written = 0;
+  for (int i = 0; i < 50; ++i) {
+    written = job.WriteValue("aten::exp", "b");
+    Tick(1'100);
+  }
+  EXPECT_FALSE(WasMovedAside());
+  EXPECT_EQ(TicketsOf(2), written);
+  ASSERT_EQ(listener_.troubles.size(), 1u) << listener_.troubles.at(1);
+  EXPECT_NE(listener_.troubles[0].find("job j "), std::string::npos) << listener_.troubles[0];
+  ExpectSoundStore();
+}
+
+TEST_F(SpoiltStoreTest, ARunWhoseRowMakesNoSenseIsWrittenAnew) {
+  Start();
+  SegmentBuilder spoilt(options_.segment_dir, {.nonce = 1});
+  spoilt.WriteValue("aten::log", "a");
+  Tick();
+  Execute("UPDATE run SET state = x'ff'");
+  Start();
+  SegmentBuilder job(options_.segment_dir, {.nonce = 2});
+  job.WriteValue("aten::exp", "b");
+  spoilt.WriteValue("aten::exp", "b");
+  for (int i = 0; i < 3; ++i) Tick(2'100);
+  EXPECT_FALSE(WasMovedAside());
+  EXPECT_EQ(TicketsOf(1), 2u);
+  EXPECT_EQ(TicketsOf(2), 1u);
+  ASSERT_EQ(listener_.unreadable.size(), 1u);
+  EXPECT_NE(listener_.unreadable[0].find("written anew"), std::string::npos);
 }
 
 }  // namespace

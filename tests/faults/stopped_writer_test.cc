@@ -33,6 +33,15 @@ class StoppedWriterTest : public FaultTest {
     SlotOf(job, number + 1).commit.store(0);
     SlotOf(job, number).commit.store(number + 1);
   }
+  // Threads that stand still, of which each holds two slots, and three records behind them; then as
+  // long as the daemon waits for them.
+  void LeaveHoles(SegmentBuilder& job, int threads) {
+    for (int i = 0; i < threads; ++i) job.LeaveHole(2);
+    for (int i = 0; i < 3; ++i) job.WriteValue("aten::log", "a");
+    Tick();
+    Tick(kHoleWaitMs);
+    Tick(kHoleWaitMs);
+  }
 };
 
 TEST_F(StoppedWriterTest, ItsSlotsAreGivenToNobodyAndItsLateRecordIsRead) {
@@ -85,11 +94,7 @@ TEST_F(StoppedWriterTest, WhatItCompletesWhileNoDaemonRunsIsReadByTheNext) {
   Start();
   Tick();
   const uint64_t hole = job.ring().reserved_slots.load();
-  job.LeaveHole(2);
-  for (int i = 0; i < 3; ++i) job.WriteValue("aten::log", "a");
-  Tick();
-  Tick(kHoleWaitMs);
-  Tick(kHoleWaitMs);
+  LeaveHoles(job, 1);
   ASSERT_EQ(FactsOf(1).state().holes(), 2u);
   daemon_.reset();
   CompleteLate(job, hole, 1'000'000);
@@ -117,6 +122,43 @@ TEST_F(StoppedWriterTest, OfADeadProcessItIsAHole) {
   EXPECT_EQ(TicketsOf(1), 1u);
   EXPECT_EQ(FactsOf(1).state().holes(), 2u);
   EXPECT_EQ(daemon_->intake().open_segments(), 0u);
+}
+
+// Two threads, one behind the other, of which each goes on when it likes.
+TEST_F(StoppedWriterTest, OfTwoThatStandSideBySideBothAreRead) {
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  Start();
+  Tick();
+  const uint64_t hole = job.ring().reserved_slots.load();
+  LeaveHoles(job, 2);
+  ASSERT_EQ(FactsOf(1).state().holes(), 4u);
+  CompleteLate(job, hole, 1'000'000);
+  Tick(1'100);
+  EXPECT_EQ(TicketsOf(1), 4u);
+  EXPECT_EQ(FactsOf(1).state().holes(), 2u) << "the other one is still missed";
+  EXPECT_EQ(job.ring().released_slots.load(), hole + 2);
+  CompleteLate(job, hole + 2, 1'000'001);
+  Tick(1'100);
+  EXPECT_EQ(TicketsOf(1), 5u);
+  EXPECT_EQ(FactsOf(1).state().holes(), 0u);
+  EXPECT_EQ(job.ring().released_slots.load(), job.ring().reserved_slots.load());
+}
+
+TEST_F(StoppedWriterTest, WhatIsCompletedBehindOneThatStandsIsReadByTheNextDaemon) {
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  Start();
+  Tick();
+  const uint64_t hole = job.ring().reserved_slots.load();
+  LeaveHoles(job, 2);
+  ASSERT_EQ(FactsOf(1).state().holes(), 4u);
+  daemon_.reset();
+  CompleteLate(job, hole + 2, 1'000'001);
+  Start();
+  Tick();
+  Tick(1'100);
+  EXPECT_EQ(TicketsOf(1), 4u);
+  EXPECT_EQ(FactsOf(1).state().holes(), 2u);
+  EXPECT_EQ(job.ring().released_slots.load(), hole);
 }
 
 }  // namespace

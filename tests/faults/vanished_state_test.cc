@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fault 11: the state directory, or the right to write to it, goes while the daemon runs.
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <fstream>
 
 #include "daemon/base/directories.h"
+#include "daemon/base/unique_fd.h"
 #include "daemon/loop/event_log.h"
 #include "daemon/loop/human_log.h"
 #include "tests/faults/scene.h"
@@ -117,6 +119,26 @@ TEST_F(VanishedStateTest, WithoutADatabaseTheLoopDoesNotSpin) {
   Tick(2'100);
   Tick(1'100);
   EXPECT_EQ(TicketsOf(1), 1u);
+}
+
+// What has no database to be read into waits for one, and so does the daemon.
+TEST_F(VanishedStateTest, ADaemonWithoutADatabaseIsNotIdleWhileAJobHasASegment) {
+  options_.idle_exit_ns = 5'000'000'000;
+  Start();
+  Tick();
+  fs::remove_all(options_.state_dir);
+  std::ofstream(options_.state_dir) << "in the way";
+  Tick(2'100);
+  SegmentBuilder job(options_.segment_dir, {.nonce = 1});
+  job.WriteValue("aten::log", "a");
+  for (int i = 0; i < 5; ++i) Tick(2'100);
+  const UniqueFd stop(eventfd(1, EFD_CLOEXEC));
+  const Result<Daemon::Left> left = daemon_->Run(stop.get());
+  ASSERT_TRUE(left.ok());
+  EXPECT_EQ(*left, Daemon::Left::kStopAsked);
+  fs::remove(job.path());
+  clock_.AdvanceMs(6'000);
+  EXPECT_EQ(*daemon_->Run(stop.get()), Daemon::Left::kIdle);
 }
 
 }  // namespace

@@ -84,12 +84,7 @@ TEST_F(JobLeftovers, RemovesWhatEndedProcessesOfTheJobLeftAndNothingElse) {
 
 // What was not read of it is nowhere else.
 TEST_F(JobLeftovers, ASegmentThatWasNotReadToItsEndStays) {
-  constexpr SegmentLayout kFull{.ring_slots = 1 << 18,
-                                .steps = 64,
-                                .stats = 64,
-                                .sites = 128,
-                                .names = 256,
-                                .name_bytes = 16 * 1024};
+  constexpr SegmentLayout kFull = SmallLayoutWithRing(1 << 18);
   SegmentBuilder large(directory_.path(), {.layout = kFull, .nonce = 1, .job = "j", .dead = true});
   FillWithLongNames(large, kFull);
   SegmentBuilder small(directory_.path(), {.nonce = 2, .job = "j", .dead = true});

@@ -40,10 +40,12 @@ class RemainsTest : public testing::Test {
     fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(hours));
     return path;
   }
-  std::vector<std::string> Found(bool with_unread = false) {
+  static void MakeOld(const std::string& path) {
+    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  }
+  std::vector<std::string> Found(const std::vector<FileIdentity>& unread = {}) {
     std::vector<std::string> paths;
-    for (const Remain& remain : FindRemains(places_, clock_, with_unread))
-      paths.push_back(remain.path);
+    for (const Remain& remain : FindRemains(places_, clock_, unread)) paths.push_back(remain.path);
     return paths;
   }
   std::string InSegments(const std::string& name) { return places_.segment_dir + "/" + name; }
@@ -72,8 +74,7 @@ TEST_F(RemainsTest, AreWhatNoLivingProcessHas) {
   Leave(InState("nanwatch.db"), 2);
   Leave(InState("events.jsonl"), 2);
   EXPECT_THAT(Found(), UnorderedElementsAre(no_segment, unfinished, attach, aside, probe));
-  for (const Remain& remain : FindRemains(places_, clock_, false))
-    EXPECT_EQ(RemoveRemain(remain), "");
+  for (const Remain& remain : FindRemains(places_, clock_)) EXPECT_EQ(RemoveRemain(remain), "");
   EXPECT_THAT(Found(), IsEmpty());
   EXPECT_TRUE(fs::exists(InState("nanwatch.db")));
 }
@@ -81,9 +82,26 @@ TEST_F(RemainsTest, AreWhatNoLivingProcessHas) {
 TEST_F(RemainsTest, SegmentsThatADaemonReadsAreItsOwn) {
   const SegmentBuilder dead(places_.segment_dir, {.nonce = 1, .dead = true});
   const SegmentBuilder alive(places_.segment_dir, {.nonce = 2});
+  for (const std::string& path : {dead.path(), alive.path()}) MakeOld(path);
   EXPECT_EQ(CountUnreadSegments(places_, clock_), 1);
-  EXPECT_THAT(Found(/*with_unread=*/false), IsEmpty());
-  EXPECT_THAT(Found(/*with_unread=*/true), ElementsAre(dead.path()));
+  EXPECT_THAT(Found(), IsEmpty());
+  EXPECT_THAT(Found(FindUnreadSegments(places_, clock_)), ElementsAre(dead.path()));
+}
+
+// No daemon had the time to read it.
+TEST_F(RemainsTest, OfSegmentsThatNobodyHasReadTheFreshOnesStay) {
+  const SegmentBuilder dead(places_.segment_dir, {.nonce = 1, .dead = true});
+  EXPECT_THAT(FindUnreadSegments(places_, clock_), IsEmpty()) << "it is a moment old";
+  MakeOld(dead.path());
+  const std::vector<FileIdentity> unread = FindUnreadSegments(places_, clock_);
+  const SegmentBuilder later(places_.segment_dir, {.nonce = 2, .dead = true});
+  MakeOld(later.path());
+  EXPECT_THAT(Found(unread), ElementsAre(dead.path())) << "the other came after the list";
+  SegmentBuilder spoke(places_.segment_dir, {.nonce = 3, .dead = true});
+  spoke.Publish();
+  MakeOld(spoke.path());
+  EXPECT_EQ(FindUnreadSegments(places_, clock_).size(), 2u) << "its last word is a moment old";
+  EXPECT_EQ(CountUnreadSegments(places_, clock_), 3);
 }
 
 TEST_F(RemainsTest, ASegmentOfAnotherVersionIsOneOnceItsProcessHasEnded) {
@@ -94,14 +112,14 @@ TEST_F(RemainsTest, ASegmentOfAnotherVersionIsOneOnceItsProcessHasEnded) {
   EXPECT_THAT(Found(), IsEmpty());
   process.Kill();
   EXPECT_THAT(Found(), ElementsAre(newer.path()));
-  EXPECT_THAT(FindRemains(places_, clock_, false).at(0).what, HasSubstr("wire format 99"));
+  EXPECT_THAT(FindRemains(places_, clock_).at(0).what, HasSubstr("wire format 99"));
 }
 
 // Between the list and the removal the name may be given to another file.
 TEST_F(RemainsTest, OnlyTheFileThatWasListedIsRemoved) {
   const std::string name = std::string(wire::kSegmentPrefix) + "999999999-2.tmp";
   const std::string path = Leave(InSegments(name), 2);
-  const std::vector<Remain> remains = FindRemains(places_, clock_, false);
+  const std::vector<Remain> remains = FindRemains(places_, clock_);
   ASSERT_EQ(remains.size(), 1u);
   const std::string another = Leave(InSegments("another"), 0);
   fs::rename(another, path);

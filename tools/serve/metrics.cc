@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 
+#include "daemon/correlate/run_summary.h"
 #include "daemon/correlate/wire_names.h"
 #include "daemon/report/text_layout.h"
 #include "tools/run_words.h"
@@ -115,7 +116,7 @@ void AddRuns(const std::vector<TableRun>& runs, Exposition& out) {
   }
   out.Counter("nanwatch_lost_records", "Records, steps and snapshots that were lost");
   for (const TableRun& run : runs)
-    out.Sample(OfRun(run), static_cast<double>(LostOf(run.state) + run.state.steps_lost() +
+    out.Sample(OfRun(run), static_cast<double>(LostRecords(run.state) + run.state.steps_lost() +
                                                run.state.stats_lost()));
   out.Counter("nanwatch_unchecked", "Tensors that were not checked, by reason");
   for (const TableRun& run : runs) {

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "shim/observe/torch/op_table.h"
+#include "shim/observe/torch/process_group.h"
 
 namespace nanwatch {
 namespace {
@@ -45,6 +46,9 @@ Emitter* ProcessSegment::Ensure() noexcept {
   // A forked child is watched from its first step on.
   options.late = IsLate(entry_) && !is_forked();
   options.sweeps = true;
+  const GroupPlace place = PlaceInDefaultGroup();
+  options.rank = place.rank;
+  options.world_size = place.size;
   if (IsLate(entry_)) options.directory = entry_.late_directory;
   SegmentReport report;
   Segment* segment = Segment::Create(options, report);

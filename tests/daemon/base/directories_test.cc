@@ -93,6 +93,47 @@ TEST(StateDirectoryTest, IsMadeWithItsParents) {
   EXPECT_TRUE(EnsureStateDirectory(directory / "a/b/c").ok());
 }
 
+mode_t ModeOf(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 ? info.st_mode & 07777 : 0;
+}
+
+TEST(StateDirectoryTest, OfOurFilesOnlyIsClosedToOthersByTheDaemon) {
+  TemporaryDirectory directory;
+  const std::string path = directory / "state";
+  ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
+  for (const char* name : {"nanwatch.db", "nanwatch.db-wal", "nanwatch.log.1", "events.jsonl",
+                           "daemon.lock", "unseen-1", "unwatched-a"})
+    std::ofstream(path + "/" + name) << "x";
+  ASSERT_EQ(chmod(path.c_str(), 0775), 0);
+  EXPECT_TRUE(EnsureStateDirectory(path).ok());
+  EXPECT_EQ(ModeOf(path), 0775u) << "a tool changes nothing";
+  std::string note;
+  EXPECT_TRUE(EnsureStateDirectory(path, &note).ok());
+  EXPECT_EQ(ModeOf(path), 0755u);
+  EXPECT_THAT(note, HasSubstr("was closed to them"));
+  EXPECT_TRUE(EnsureStateDirectory(path, &note).ok());
+  EXPECT_EQ(note, "");
+}
+
+// /tmp of root, a team's directory, and one that somebody else works in.
+TEST(StateDirectoryTest, ThatIsNotOursAloneStaysAsItIs) {
+  for (const mode_t mode : {01777, 02775, 0775}) {
+    TemporaryDirectory directory;
+    const std::string path = directory / "shared";
+    ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
+    if (mode == 0775) std::ofstream(path + "/thesis.tex") << "x";
+    ASSERT_EQ(chmod(path.c_str(), mode), 0);
+    std::string note;
+    for (std::string* given : {&note, static_cast<std::string*>(nullptr)}) {
+      const Status refused = EnsureStateDirectory(path, given);
+      EXPECT_EQ(refused.kind(), ErrorKind::kPermission);
+      EXPECT_THAT(refused.message(), HasSubstr("NANWATCH_STATE_DIR"));
+      EXPECT_EQ(ModeOf(path), mode);
+    }
+  }
+}
+
 TEST(StateDirectoryTest, SaysWhatStandsInTheWay) {
   TemporaryDirectory directory;
   std::ofstream(directory / "file") << "x";

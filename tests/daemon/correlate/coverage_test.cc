@@ -31,8 +31,21 @@ TEST(Coverage, EveryKindOfLossIsAnEventLost) {
 // Its findings have their records, without a site in them.
 TEST(Coverage, ASiteThatFoundNoRoomIsNoEventLost) {
   RunFacts facts = RunBuilder().Build();
-  facts.mutable_state()->set_sites_dropped(5);
+  facts.mutable_state()->set_sites_dropped(3);
+  facts.add_records()->mutable_value();
+  facts.add_records()->mutable_kill();
+  facts.add_records()->mutable_escape();
   EXPECT_EQ(Correlate({facts}).coverage().lost_events(), 0u);
+}
+
+// Older jobs counted nothing else about a finding without a site that got no record.
+TEST(Coverage, AFindingWithNeitherSiteNorRecordIsLost) {
+  RunFacts facts = RunBuilder().Build();
+  facts.mutable_state()->set_sites_dropped(5);
+  facts.add_records()->mutable_value();
+  EXPECT_EQ(Correlate({facts}).coverage().lost_events(), 4u);
+  facts.mutable_state()->set_records_dropped(4);
+  EXPECT_EQ(Correlate({facts}).coverage().lost_events(), 4u) << "a newer job counted them";
 }
 
 TEST(Coverage, SaysOfHowManyFindingsTheRecordsWereLeftOut) {

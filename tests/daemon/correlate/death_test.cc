@@ -57,6 +57,43 @@ TEST(Death, WhatAScriptWithoutStepsCheckedLastIsAnAnomaly) {
   EXPECT_EQ(Correlate({run.ExitCode(0).Build()}).verdict(), "expected");
 }
 
+// A policy is sampled without gradients.
+TEST(Death, WhatATrainingMetLastIsAnAnomalyWhereItsErrorSpeaksOfIt) {
+  const auto training = [](bool checks, bool error_speaks_of_it) {
+    RunBuilder run;
+    run.Value(1).Produce("aten::div").At("observation").Step(2).Nan();
+    if (checks) run.Kill(2, "aten::eq", 1);
+    run.End(9, true, error_speaks_of_it);
+    return Correlate({run.ExitCode(1).Build()});
+  };
+  const Verdict refused = training(true, true);
+  ASSERT_EQ(refused.verdict(), "anomaly") << "a distribution's check";
+  EXPECT_TRUE(refused.incidents(0).ended_job());
+  EXPECT_EQ(training(false, true).verdict(), "anomaly") << "torch.multinomial";
+  EXPECT_EQ(training(true, false).verdict(), "expected") << "another error";
+  EXPECT_EQ(training(false, false).verdict(), "expected") << "another error";
+}
+
+TEST(Death, ErrorMattersMoreThanANumberThatWasLookedAt) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div").Step(2).Nan();
+  run.Read(2, 1);
+  run.Kill(3, "aten::eq", 1);
+  run.End(9, true, true);
+  const Verdict verdict = Correlate({run.ExitCode(1).Build()});
+  ASSERT_EQ(verdict.verdict(), "anomaly");
+  EXPECT_EQ(verdict.incidents(0).severity(), "error");
+  EXPECT_TRUE(verdict.incidents(0).ended_job());
+}
+
+TEST(Death, WhatTheProgramMadeFiniteIsNotWhatItsErrorSpeaksOf) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div").Step(2).Nan();
+  run.Kill(2, "aten::nan_to_num", 1);
+  run.End(9, true, true);
+  EXPECT_EQ(Correlate({run.ExitCode(1).Build()}).verdict(), "expected");
+}
+
 // assert not math.isnan(result.item())
 TEST(Death, WhatAScriptWithoutStepsReadLastIsAnAnomaly) {
   RunBuilder run = WithoutSteps();

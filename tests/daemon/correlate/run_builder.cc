@@ -349,8 +349,10 @@ void RunBuilder::LevelChanged(uint64_t ticket, wire::Level to, wire::LevelRecord
   level.set_why(static_cast<uint32_t>(why));
 }
 
-void RunBuilder::End(uint64_t ticket, bool failed) {
-  Add(ticket).mutable_end()->set_failed(failed);
+void RunBuilder::End(uint64_t ticket, bool failed, bool by_bad_value) {
+  EndFact& end = *Add(ticket).mutable_end();
+  end.set_failed(failed);
+  end.set_failed_by_bad_value(by_bad_value);
 }
 
 void RunBuilder::Read(uint64_t ticket, uint64_t value, double number) {

@@ -125,7 +125,7 @@ class RunBuilder {
   void Escape(uint64_t ticket, uint64_t value, bool at_root);
   void LevelChanged(uint64_t ticket, wire::Level to, wire::LevelRecord::Why why);
   // `failed`: by an exception.
-  void End(uint64_t ticket, bool failed);
+  void End(uint64_t ticket, bool failed, bool by_bad_value = false);
   // Python read the value, which is NaN, or this number.
   void Read(uint64_t ticket, uint64_t value,
             double number = std::numeric_limits<double>::quiet_NaN());

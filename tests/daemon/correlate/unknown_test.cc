@@ -82,6 +82,20 @@ TEST(Unknown, JobThatLostRecords) {
   ExpectUnknown(Correlate({facts}), "records_lost");
 }
 
+// The middle of a long run is thinned out: what stands there may have ruined it.
+TEST(Unknown, JobWhoseRecordsWereLeftOut) {
+  RunFacts facts = RunBuilder().Build();
+  facts.mutable_state()->set_records_thinned(2'000);
+  ExpectUnknown(Correlate({facts}), "records_left_out");
+
+  RunBuilder ruined;
+  ruined.Step(4).Value(1).Produce("aten::log").Nan();
+  ruined.Update(2).Parameter("fc.weight", 1);
+  facts = ruined.Build();
+  facts.mutable_state()->set_records_thinned(2'000);
+  EXPECT_EQ(Correlate({facts}).verdict(), "anomaly") << "what is there is enough";
+}
+
 TEST(Unknown, JobThatWasIdleForPartOfItsSteps) {
   ExpectUnknown(Correlate({WithSteps(RunBuilder().Build(), 435, 365)}), "steps_not_checked");
 }

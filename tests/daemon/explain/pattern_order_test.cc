@@ -98,6 +98,7 @@ TEST(PatternOrder, FunctionWrittenInPythonIsToldFromThoseOfTorch) {
         .id();
   };
   EXPECT_EQ(in_node("LengthBackward"), "custom-function-backward");
+  EXPECT_EQ(in_node(""), "division-by-zero-in-hook");
   EXPECT_EQ(in_node("DivBackward0"), "division-by-zero-in-backward");
   EXPECT_EQ(in_node("CompiledFunctionBackward"), "division-by-zero-in-backward");
   EXPECT_EQ(in_node("SyncBatchNormBackward"), "division-by-zero-in-backward");

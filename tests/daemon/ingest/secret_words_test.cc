@@ -54,6 +54,24 @@ TEST(SecretWords, FlagsAboutThemAreNone) {
   EXPECT_EQ(Masked("--password=1"), "--password=***") << "a bad one is one";
 }
 
+TEST(SecretWords, BehindAFlagAreMaskedUnlessTheyAreAnAnswerOrAFile) {
+  EXPECT_THAT(WithoutSecrets({"--use_auth_token", "abc", "--with-password", "x", "train.py"}),
+              ElementsAre("--use_auth_token", "***", "--with-password", "***", "train.py"));
+  for (const char* word : {"True", "no", "--lr", "train.py", "conf/run.yaml"}) {
+    EXPECT_THAT(WithoutSecrets({"--use_auth_token", word}), ElementsAre("--use_auth_token", word));
+  }
+  EXPECT_THAT(WithoutSecrets({"--use_auth_token", "train.py", "x"}),
+              ElementsAre("--use_auth_token", "train.py", "x"));
+  EXPECT_THAT(WithoutSecrets({"--without-password", "x"}), ElementsAre("--without-password", "x"));
+}
+
+TEST(SecretWords, PasswordsOfDatabasesAreNoDirectories) {
+  EXPECT_EQ(Masked("MYSQL_PWD=abc"), "MYSQL_PWD=***");
+  EXPECT_EQ(Masked("--db_pwd=abc"), "--db_pwd=***");
+  EXPECT_EQ(Masked("--dbpwd=abc"), "--dbpwd=***");
+  EXPECT_THAT(WithoutSecrets({"--db-pwd", "abc"}), ElementsAre("--db-pwd", "***"));
+}
+
 TEST(SecretWords, AreMaskedInAddresses) {
   EXPECT_EQ(Masked("postgres://me:abc@host/db"), "postgres://me:***@host/db");
   EXPECT_EQ(Masked("--url=https://me:a@b@host:80/"), "--url=https://me:***@host:80/");

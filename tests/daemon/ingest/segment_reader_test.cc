@@ -391,12 +391,7 @@ TEST_F(SegmentReaderTest, AToolSeesTheWholeRunAndWhetherItEnded) {
 
 // Few bytes that decode to more than one read takes.
 TEST_F(SegmentReaderTest, AToolReadsAsOftenAsThereIsMore) {
-  constexpr SegmentLayout kLarge{.ring_slots = 1 << 16,
-                                 .steps = 64,
-                                 .stats = 64,
-                                 .sites = 128,
-                                 .names = 256,
-                                 .name_bytes = 16 * 1024};
+  constexpr SegmentLayout kLarge = SmallLayoutWithRing(1 << 16);
   SegmentBuilder job(directory_.path(), {.layout = kLarge, .dead = true});
   const int written = FillWithLongNames(job, kLarge);
   SegmentReader reader = Open(job);
@@ -410,12 +405,7 @@ TEST_F(SegmentReaderTest, AToolReadsAsOftenAsThereIsMore) {
 
 // No job writes so much: here a hostile one.
 TEST_F(SegmentReaderTest, AToolThatDoesNotReachTheEndSaysSo) {
-  constexpr SegmentLayout kLarge{.ring_slots = 1 << 18,
-                                 .steps = 64,
-                                 .stats = 64,
-                                 .sites = 128,
-                                 .names = 256,
-                                 .name_bytes = 16 * 1024};
+  constexpr SegmentLayout kLarge = SmallLayoutWithRing(1 << 18);
   SegmentBuilder job(directory_.path(), {.layout = kLarge, .dead = true});
   FillWithLongNames(job, kLarge);
   const Result<SegmentFacts> whole = ReadWhole(job.path(), clock_);

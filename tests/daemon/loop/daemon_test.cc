@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <new>
 #include <optional>
 #include <thread>
 
@@ -587,6 +588,44 @@ TEST(DaemonLoopTest, LeavesWhenNoJobLivesForTheTimeGiven) {
   Result<Daemon> daemon = Daemon::Start(options, OneIncidentPerSite, clock, listener);
   ASSERT_TRUE(daemon.ok());
   EXPECT_EQ(daemon->Run(-1).value(), Daemon::Left::kIdle);
+}
+
+// Whoever it is that runs out of it.
+class ForgetfulListener final : public RecordingListener {
+ public:
+  void IncidentSeen(const Verdict& verdict, const Incident& incident, bool grew) override {
+    if (fails) throw std::bad_alloc();
+    RecordingListener::IncidentSeen(verdict, incident, grew);
+  }
+  void CommandEnded(const JobExit& exit) override {
+    if (fails) throw std::bad_alloc();
+    RecordingListener::CommandEnded(exit);
+  }
+  bool fails = true;
+};
+
+TEST(DaemonMemory, APartOfARoundThatHasNoneIsDoneLater) {
+  TemporaryDirectory directory;
+  FakeClock clock;
+  ForgetfulListener listener;
+  const DaemonOptions options{.segment_dir = directory / "segments",
+                              .state_dir = directory / "state"};
+  Daemon daemon = *Daemon::Start(options, OneIncidentPerSite, clock, listener);
+  SegmentBuilder job(options.segment_dir, {.nonce = 1, .job = "j"});
+  job.WriteValue("aten::log", "a");
+  std::ofstream(options.segment_dir + "/j.exit") << R"({"job":"j","pid":1,"exit_code":0})";
+  for (int i = 0; i < 20; ++i) {
+    clock.AdvanceMs(1'100);
+    ASSERT_TRUE(daemon.Tick().ok());
+  }
+  EXPECT_THAT(listener.troubles, testing::Contains(HasSubstr("no memory")));
+  EXPECT_LE(listener.troubles.size(), 3u);
+  listener.fails = false;
+  for (int i = 0; i < 60; ++i) {
+    clock.AdvanceMs(1'100);
+    ASSERT_TRUE(daemon.Tick().ok());
+  }
+  EXPECT_THAT(listener.incidents, ElementsAre("new aten::log"));
 }
 
 }  // namespace

@@ -94,14 +94,57 @@ TEST_F(JobVerdictsTest, AFailureIsSaidOnceAMinuteAndTriedAgain) {
   TemporaryDirectory elsewhere;
   Store store = *Store::OpenForWriting(elsewhere / "nanwatch.db");
   std::filesystem::remove(elsewhere / "nanwatch.db");
+  int failures = 0;
   for (int i = 0; i < 100; ++i) {
     verdicts_.Touch("j");
     clock_.AdvanceMs(1'100);
-    EXPECT_FALSE(verdicts_.Renew(store, false).ok());
+    failures += verdicts_.Renew(store, false).ok() ? 0 : 1;
     EXPECT_TRUE(verdicts_.has_pending());
   }
+  EXPECT_GE(failures, 5);
+  EXPECT_LE(failures, 7) << "after 1, 2, 4 seconds and so on";
   EXPECT_EQ(listener_.troubles.size(), 2u);
   EXPECT_THAT(listener_.troubles[0], testing::HasSubstr("verdict of job j cannot be renewed"));
+}
+
+TEST_F(JobVerdictsTest, AJobThatIsCostlyAndFailsIsTriedLessOften) {
+  cost_ms_ = 2'000;
+  TemporaryDirectory elsewhere;
+  Store read_only = *Store::OpenForWriting(elsewhere / "nanwatch.db");
+  for (int i = 0; i < 3; ++i) verdict_.add_incidents();
+  ASSERT_TRUE(read_only.LimitSize(1).ok());  // nothing can be kept any more
+  std::string large(100'000, 'x');
+  verdict_.mutable_incidents(0)->mutable_origin()->set_op(large);
+  verdicts_.Touch("j");
+  for (int i = 0; i < 100; ++i) {
+    clock_.AdvanceMs(500);
+    (void)verdicts_.Renew(read_only, false);
+  }
+  EXPECT_GE(judged_, 2);
+  EXPECT_LE(judged_, 3) << "18 s after the first, 36 s after the second";
+}
+
+// The database could not be moved: what was due is due.
+TEST_F(JobVerdictsTest, AJobThatWasJudgedWhenTheJudgeIsDrainedStaysDue) {
+  std::promise<void> goes_on;
+  std::shared_future<void> wait = goes_on.get_future().share();
+  int judged = 0;
+  JobVerdicts verdicts(
+      [&](const std::vector<RunFacts>&) {
+        wait.wait();
+        ++judged;
+        return Verdict();
+      },
+      clock_, listener_, /*patience_ns=*/0);
+  verdicts.Touch("j");
+  verdicts.Touch("k");
+  clock_.AdvanceMs(200);
+  ASSERT_TRUE(verdicts.Renew(store_, false).ok());
+  goes_on.set_value();
+  verdicts.DrainJudge();
+  EXPECT_TRUE(verdicts.has_pending());
+  EXPECT_TRUE(verdicts.Renew(store_, /*all=*/true).ok());
+  EXPECT_EQ(judged, 3) << "the one that was drained, and both";
 }
 
 TEST_F(JobVerdictsTest, JudgesWhatIsPendingAtOnceWhenAsked) {

@@ -53,6 +53,17 @@ TEST_F(JudgeTest, AThreadThatCannotBeStartedIsAFailureAndTriedAgain) {
   EXPECT_EQ(starts, 2);
 }
 
+TEST_F(JudgeTest, AThreadThatThereIsNoMemoryForIsAFailureAndTriedAgain) {
+  int starts = 0;
+  Judge judge([](const std::vector<RunFacts>&) { return Verdict(); },
+              [&starts](std::function<void()> work) {
+                if (++starts == 1) throw std::bad_alloc();
+                return Judge::StartOne(std::move(work));
+              });
+  EXPECT_EQ(Ask(judge).status().kind(), ErrorKind::kResources);
+  EXPECT_TRUE(Ask(judge).ok());
+}
+
 TEST_F(JudgeTest, WhateverADiagnosisThrowsIsAFailure) {
   int asked = 0;
   Judge judge([&asked](const std::vector<RunFacts>&) -> Verdict {

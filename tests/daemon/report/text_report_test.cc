@@ -56,6 +56,21 @@ TEST(TextReportRan, SaysWhereWhenAndAsWhat) {
   EXPECT_THAT(TextReport(verdict, TextOptions()), Not(HasSubstr("\nran")));
 }
 
+// At level full nothing more is seen by running it again.
+TEST(TextReportUnknown, AdvisesALevelOnlyWhereItWasLower) {
+  Verdict verdict;
+  verdict.set_verdict("unknown");
+  verdict.set_unknown_because("not_followed");
+  RunInfo& run = *verdict.mutable_run();
+  run.set_level("canary");
+  *verdict.add_runs() = run;
+  EXPECT_THAT(Unwrapped(TextReport(verdict, TextOptions())), HasSubstr("--level full"));
+  run.set_level("full");
+  const std::string report = Unwrapped(TextReport(verdict, TextOptions()));
+  EXPECT_THAT(report, Not(HasSubstr("--level full")));
+  EXPECT_THAT(report, HasSubstr("check the result of the job"));
+}
+
 RunFacts MaskedRow() {
   RunBuilder run;
   TellMaskedRow(run, "encoder.layers.1.self_attn");

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -180,6 +183,39 @@ TEST_F(DatabaseFileTest, NobodyElseMayReadIt) {
 
 TEST_F(DatabaseFileTest, SaysThatThereIsNoneYet) {
   EXPECT_EQ(Store::OpenForReading(path_).status().kind(), ErrorKind::kNotFound);
+}
+
+TEST(DatabaseFile, ThatCannotBeMovedWholeKeepsItsName) {
+  TemporaryDirectory directory;
+  const std::string path = directory / "nanwatch.db";
+  for (const char* companion : {"", "-wal", "-shm"}) std::ofstream(path + companion) << companion;
+  const Result<std::string> moved = MoveAsideBy(path, [&](const char* from, const char* to) {
+    if (from != path) return rename(from, to);
+    errno = EACCES;
+    return -1;
+  });
+  EXPECT_EQ(moved.status().kind(), ErrorKind::kPermission);
+  for (const char* companion : {"", "-wal", "-shm"})
+    EXPECT_EQ(access((path + companion).c_str(), F_OK), 0) << companion;
+  const Result<std::string> whole = MoveAsideBy(path, &rename);
+  ASSERT_TRUE(whole.ok());
+  for (const char* companion : {"", "-wal", "-shm"}) {
+    EXPECT_NE(access((path + companion).c_str(), F_OK), 0) << companion;
+    EXPECT_EQ(access((*whole + companion).c_str(), F_OK), 0) << companion;
+  }
+}
+
+TEST(DatabaseFile, IsCheckedToItsLastPage) {
+  TemporaryDirectory directory;
+  const std::string path = directory / "nanwatch.db";
+  ASSERT_TRUE(Store::OpenForWriting(path).ok());
+  EXPECT_TRUE(CheckDatabase(path).ok());
+  const auto bytes = std::filesystem::file_size(path);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(bytes - 4'096));
+  file.write(std::string(4'096, '\x5a').data(), 4'096);
+  file.close();
+  EXPECT_EQ(CheckDatabase(path).kind(), ErrorKind::kCorrupt);
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ class Packages(unittest.TestCase):
         complete = """source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _nanwatch; echo "${COMPREPLY[@]}" """
         script = self.unpacked_deb() / "usr/share/bash-completion/completions/nanwatch"
         for words, expected in ((("rep",), "report replay"), (("run", "--lev"), "--level"), (("run", "--level", ""), "idle canary sampled full auto"),
-                                (("run", "--capsule", "o"), "off op"), (("capsule", ""), "ls show verify pack"), (("run", "--", "--l"), ""),
+                                (("run", "--capsule", "o"), "off op"), (("capsule", ""), "ls show verify pack"), (("run", "--", "--l"), ""), (("run", "--json", "--lev"), "--level"),
                                 (("completion", "z"), "zsh")):
             self.assertEqual(run("bash", "-c", complete, "bash", script, "nanwatch", *words).stdout.strip(), expected, words)
         for shell, place in (("zsh", "zsh/vendor-completions/_nanwatch"), ("fish", "fish/vendor_completions.d/nanwatch.fish")):

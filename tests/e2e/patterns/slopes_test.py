@@ -132,6 +132,14 @@ class Branches(PatternTest):
     def test_quotient_that_where_does_not_select(self):
         return program("d = torch.arange(8.) if step == 2 else torch.ones(8)\nr = x / d\nreturn torch.where(d > 0, r, x)")
 
+    @triggers("division-by-zero-in-hook", "48 of 48 values, first at [0, 0], in ", phase="backward", op="aten::div")
+    def test_gradient_divided_by_its_norm_in_a_hook(self):
+        return program("x.register_hook(lambda g: g / (g.norm() * (0 if step == 2 else 1)))\nreturn x")
+
+    @resembles("division-by-zero-in-hook", instead="division-by-zero-in-backward", op="aten::div")
+    def test_gradient_divided_in_the_backward_of_an_op(self):
+        return program("d = torch.arange(8.) if step == 2 else torch.ones(8)\nr = x / d\nreturn torch.where(d > 0, r, x)")
+
     @resembles("division-by-zero-in-backward", instead="division-by-zero", phase="forward", layer="layer")
     def test_quotient_that_is_used(self):
         return program("return x / (torch.arange(8.) if step == 2 else torch.ones(8))")

@@ -109,6 +109,8 @@ class Matrix(PromiseTest):
         self.assertEqual(verdict["verdict"], "anomaly")
         self.assertEqual(row, dict.fromkeys(row, "right"), [incident["origin"]["op"] for incident in verdict["incidents"]])
         self.assertEqual(verdict["unwatched"], [])
+        if "spawn" in method:  # whose own command is multiprocessing's
+            self.assertEqual({run["program"] for run in verdict["runs"]}, {PROGRAM.name})
 
 
 def add_case(method):

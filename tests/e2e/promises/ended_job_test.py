@@ -30,6 +30,8 @@ CASES = {
     "loss function": (True, "loss = F.binary_cross_entropy(model(x).exp() / (1 + model(x).exp()), torch.ones(6, 2))"),
     "distribution": (True, "d = Categorical(logits=model(x))\n    loss = -d.log_prob(d.sample()).mean()"),
     "sampling": (True, "p = model(x).softmax(1)\n    loss = p.gather(1, torch.multinomial(p, 1)).log().mean()"),
+    "policy": (True, "with torch.no_grad(): action = Categorical(logits=model(x)).sample()\n    loss = -Categorical(logits=model(x)).log_prob(action).mean()"),
+    "policy by hand": (True, "with torch.no_grad(): action = torch.multinomial(model(x).softmax(1), 1)\n    " + MODEL),
     "assertion": (True, "h = model(x)\n    assert torch.isfinite(h).all(), h\n    loss = h.square().mean()"),
     # What is not about the NaN that there was.
     "dead branch": (False, "h = model(x)\n    h = torch.where(h > 100, (h * 0 / (h * 0)).detach(), h)\n    loss = h.square().mean()\n"
@@ -64,7 +66,7 @@ class EndedJob(PromiseTest):
                     for name, (spoils, loss) in CASES.items()}
 
     def test_value_that_was_refused_is_the_anomaly(self):
-        for name in ("loss function", "distribution", "sampling", "assertion"):
+        for name in ("loss function", "distribution", "sampling", "policy", "policy by hand", "assertion"):
             with self.subTest(name):
                 job = self.jobs[name]
                 verdict = job.verdict()

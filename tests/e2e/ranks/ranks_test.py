@@ -40,6 +40,12 @@ class Ranks(PromiseTest):
         self.assert_one(self.incidents("average", 4), rank=2, step=2, op="aten::log", phase="forward",
                         source=f"ranks.py:{HERE} in spoil", **{"class": "produce"})
 
+    def test_ranks_that_only_the_process_group_knows(self):
+        job = self.workplace.run_watched([sys.executable, PROGRAM, "parallel", "2"], BY_SPAWN="1")
+        verdict = job.verdict()
+        self.assertEqual({(run["rank"], run["world_size"]) for run in verdict["runs"]}, {(0, 2), (1, 2)}, job.stderr())
+        self.assertEqual([(incident["origin"]["op"], incident["origin"]["rank"]) for incident in verdict["incidents"]], [("aten::log", 1)])
+
     def test_activations_that_four_ranks_hand_on(self):
         self.assert_one(self.incidents("pipeline", 4), rank=1, step=1, op="aten::log", source=f"ranks.py:{HERE} in spoil")
 

@@ -51,7 +51,6 @@ TEST(Gc, KeepsWhatNobodyHasReadUnlessItIsAsked) {
   fs::permissions(tool.SegmentDir(), fs::perms::owner_all);
   SegmentBuilder job(tool.SegmentDir(), {.nonce = 0xabc, .dead = true});
   job.WriteValue("aten::log", "encoder");
-  job.Publish();
   const std::string unread = tool.SegmentDir() + "/" + wire::kSegmentPrefix + "17-1.seg";
   fs::rename(job.path(), unread);
 
@@ -65,6 +64,12 @@ TEST(Gc, KeepsWhatNobodyHasReadUnlessItIsAsked) {
   EXPECT_EQ(nlohmann::json::parse(document.out)["unread_segments"], 1);
   EXPECT_TRUE(fs::exists(unread));
 
+  const ToolResult fresh = tool.Run({"gc", "--wait", "0", "--unread"});
+  EXPECT_EQ(fresh.exit_code, 1);
+  EXPECT_THAT(fresh.err, HasSubstr("run this again in a minute"));
+  EXPECT_TRUE(fs::exists(unread)) << "nobody had the time to read it";
+
+  fs::last_write_time(unread, fs::file_time_type::clock::now() - std::chrono::hours(2));
   const ToolResult removed = tool.Run({"gc", "--wait", "0", "--unread"});
   EXPECT_EQ(removed.exit_code, 0) << removed.err;
   EXPECT_THAT(removed.out, HasSubstr("removed 1 file"));

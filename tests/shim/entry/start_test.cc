@@ -154,15 +154,15 @@ TEST(Start, WithoutAnObserverTheLineNamesThePythonOfTheTorchWhereItLiesBesideIt)
   std::filesystem::rename(scene.root() / "site-packages", packages);
   const std::vector<std::string> open = {"open", packages / "torch/lib/libtorch_cpu.so", "alone"};
   EXPECT_THAT(scene.Host(open, {{"NANWATCH_LOG", "stderr"}}).err,
-              HasSubstr("--python PY --prefix " + (scene.root() / "prefix").string() +
-                        ", where PY is the Python that has this torch"));
+              HasSubstr((scene.root() / "prefix/bin/nanwatch").string() +
+                        " build-observer --python PY, where PY is the Python that has this "
+                        "torch"));
 
   const std::filesystem::path python = environment / "bin/python3.11";
   std::filesystem::create_directories(python.parent_path());
   std::filesystem::copy_file("/bin/true", python);
   EXPECT_THAT(scene.Host(open, {{"NANWATCH_LOG", "stderr"}}).err,
-              EndsWith("--python " + python.string() + " --prefix " +
-                       (scene.root() / "prefix").string() + "\n"));
+              EndsWith(" build-observer --python " + python.string() + "\n"));
 }
 
 TEST(Start, OfATorchWithoutAnyVersionIsRefusedInOneLine) {

@@ -118,5 +118,15 @@ TEST(Metrics, AreInTheFormatThatIsAskedFor) {
   EXPECT_EQ(FormatFor("*/*"), MetricsFormat::kText);
 }
 
+// A site that found no room is no record: `report` and `ps` say the same number.
+TEST(Metrics, CountAsLostWhatTheReportCounts) {
+  TableRun run = RunOf("0001", "j", 1);
+  run.state.set_sites_dropped(5'000);
+  run.state.set_holes(1);
+  const std::string text = MetricsText({run}, {}, true, MetricsFormat::kText);
+  EXPECT_THAT(text,
+              HasSubstr("nanwatch_lost_records_total{job=\"j\",rank=\"1\",run=\"0001\"} 3\n"));
+}
+
 }  // namespace
 }  // namespace nanwatch

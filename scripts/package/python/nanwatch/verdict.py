@@ -16,7 +16,7 @@ RunInfo = TypedDict("RunInfo", {
 
 Coverage = TypedDict("Coverage", {
     "steps": int, "ops_seen": int, "tensors_checked": int, "bytes_checked": int, "unchecked": Dict[str, int], "lost_events": int,
-    "overhead_percent": Optional[float], "overhead_interval": Optional[List[float]], "steps_watched": Dict[str, int],
+    "overhead_percent": Optional[float], "overhead_interval": Optional[List[float]], "steps_watched": Dict[str, int], "records_thinned": int,
 })
 
 TensorStats = TypedDict("TensorStats", {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/python/calls/exit_call.h"
 
+#include <cstddef>
+
+#include "shim/observe/python/api/error_text.h"
+
 namespace nanwatch {
 namespace {
 
@@ -32,21 +36,32 @@ void ExitCall::Register() {
   if (!done) api_.PyErr_Clear();
 }
 
+ExitCall::Ending ExitCall::EndingBy(PyObj* exception) const {
+  PyObj* builtins = api_.LoadedModule("builtins");
+  if (builtins == nullptr) return Ending::kFailed;
+  const PyOwned interrupt(api_, api_.AttributeOrNull(builtins, "KeyboardInterrupt"));
+  if (static_cast<const void*>(exception->type) == interrupt.get()) return Ending::kInterrupted;
+  // Python has made a text of it already, to print it.
+  const PyOwned str(api_, api_.AttributeOrNull(builtins, "str"));
+  if (!str) return Ending::kFailed;
+  constexpr PyObj* kEnd = nullptr;
+  const PyOwned text(api_, api_.PyObject_CallFunctionObjArgs(str.get(), exception, kEnd));
+  ptrdiff_t length = 0;
+  const char* characters = text ? api_.PyUnicode_AsUTF8AndSize(text.get(), &length) : nullptr;
+  if (characters == nullptr) {
+    api_.PyErr_Clear();
+    return Ending::kFailed;
+  }
+  return SpeaksOfNonFinite({characters, static_cast<size_t>(length)}) ? Ending::kFailedByBadValue
+                                                                      : Ending::kFailed;
+}
+
 PyObj* ExitCall::CallOnExit(PyObj*, PyObj*) {
   const ExitCall& mine = *exit_call_of_process;
   PyObj* sys = mine.api_.LoadedModule("sys");
   const PyOwned last(mine.api_,
                      sys != nullptr ? mine.api_.AttributeOrNull(sys, "last_value") : nullptr);
-  Ending ending = Ending::kNormal;
-  if (last) {
-    PyObj* builtins = mine.api_.LoadedModule("builtins");
-    const PyOwned interrupt(
-        mine.api_,
-        builtins != nullptr ? mine.api_.AttributeOrNull(builtins, "KeyboardInterrupt") : nullptr);
-    const bool interrupted = static_cast<const void*>(last.get()->type) == interrupt.get();
-    ending = interrupted ? Ending::kInterrupted : Ending::kFailed;
-  }
-  mine.on_exit_(ending);
+  mine.on_exit_(last ? mine.EndingBy(last.get()) : Ending::kNormal);
   return mine.api_.NewNone();
 }
 

@@ -12,7 +12,8 @@ namespace nanwatch {
 
 class ExitCall {
  public:
-  enum class Ending { kNormal, kInterrupted, kFailed };  // Ctrl-C, or another exception
+  // Ctrl-C, or another exception; the message of that may speak of values that are not finite.
+  enum class Ending { kNormal, kInterrupted, kFailed, kFailedByBadValue };
 
   // Called with the GIL held.
   using OnExit = void (*)(Ending ending);
@@ -28,6 +29,7 @@ class ExitCall {
  private:
   static int Pending(void* self);
   void Register();
+  Ending EndingBy(PyObj* exception) const;
   static PyObj* CallOnExit(PyObj* self, PyObj* unused);
 
   const PythonApi& api_;

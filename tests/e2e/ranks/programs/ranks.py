@@ -128,6 +128,8 @@ def late(rank, count, model, optimizer):
 
 def be_rank():
     rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if os.environ.get("BY_SPAWN"):  # as torch.multiprocessing.spawn gives a rank: by an argument alone
+        del os.environ["RANK"], os.environ["WORLD_SIZE"]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=count)
     torch.manual_seed(rank)
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 6))
