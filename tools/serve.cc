@@ -53,7 +53,11 @@ int Serve(const ServeOptions& options) {
     return kExitUsage;
   }
   HttpServerOptions server_options = {
-      .address = listen->address, .port = listen->port, .token = "", .names = options.hosts};
+      .address = listen->address,
+      .port = listen->port,
+      .token = "",
+      .names = options.hosts,
+      .other_host_advice = ", or start 'nanwatch serve' with --host NAME"};
   server_options.names.push_back(HostName());
   if (!options.token_file.empty()) {
     const Result<std::string> token = ReadToken(options.token_file);

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -24,6 +25,7 @@ namespace {
 
 constexpr size_t kThreadsAlways = 2;
 constexpr int kRequestsPerConnection = 10'000;
+constexpr int kBusyRetrySeconds = 1;
 
 bool IsAddress(const std::string& host) {
   in6_addr address{};
@@ -83,17 +85,36 @@ class BoundedServer final : public httplib::Server {
   static void OnRequest() { request_read_ = true; }
   static void OnUnreadBody() { request_read_ = false; }
 
+  // At so many open connections each has one request more.
+  void SetManyConnections(size_t count) { many_connections_ = count; }
+
  private:
+  using Time = std::chrono::steady_clock;
+
   bool process_and_close_socket(socket_t socket) override {
+    const Time::time_point opened_at = Time::now();
+    ++connections_;
     for (int i = 0; i < kRequestsPerConnection; ++i) {
-      const int wait_s = i == 0 ? kHttpFirstSeconds : kHttpIdleSeconds;
-      if (!httplib::detail::keep_alive(svr_sock_, socket, wait_s)) break;
-      if (!Process(socket, i + 1 == kRequestsPerConnection)) break;
+      if (!AwaitRequest(socket, i == 0 ? kHttpFirstSeconds : kHttpIdleSeconds, i == 0)) break;
+      const bool is_old = Time::now() - opened_at > std::chrono::seconds(kHttpConnectionSeconds);
+      if (!Process(socket, is_old || AreMany() || i + 1 == kRequestsPerConnection)) break;
     }
+    --connections_;
     httplib::detail::shutdown_socket(socket);
     httplib::detail::close_socket(socket);
     return true;
   }
+
+  // An idle connection gives its thread to others where many are open.
+  bool AwaitRequest(socket_t socket, int seconds, bool is_first) {
+    for (int i = 0; i < seconds; ++i) {
+      if (httplib::detail::keep_alive(svr_sock_, socket, 1)) return true;
+      if (svr_sock_ == INVALID_SOCKET || (!is_first && AreMany())) return false;
+    }
+    return false;
+  }
+
+  [[nodiscard]] bool AreMany() const { return connections_ >= many_connections_; }
 
   // Whether the connection may have another request.
   bool Process(socket_t socket, bool is_last) {
@@ -117,11 +138,13 @@ class BoundedServer final : public httplib::Server {
   }
 
   static thread_local bool request_read_;
+  std::atomic<size_t> connections_{0};
+  size_t many_connections_ = kHttpConnectionsMax;
 };
 
 thread_local bool BoundedServer::request_read_ = false;
 
-void Fill(const HttpAnswer& answer, httplib::Response& response) {
+void Fill(const HttpAnswer& answer, const HttpServerOptions& options, httplib::Response& response) {
   response.status = answer.status;
   response.set_header("Content-Security-Policy", answer.policy + "; frame-ancestors 'none'");
   response.set_header("X-Content-Type-Options", "nosniff");
@@ -130,6 +153,7 @@ void Fill(const HttpAnswer& answer, httplib::Response& response) {
   response.set_header("Cache-Control", "no-store");
   if (answer.retry_after_s > 0)
     response.set_header("Retry-After", std::to_string(answer.retry_after_s));
+  for (const auto& [name, value] : options.headers) response.set_header(name, value);
   response.set_content(answer.body, answer.type);
 }
 
@@ -145,7 +169,8 @@ bool HasBody(const httplib::Request& request) {
 HttpAnswer UnreadBody(int status) {
   if (status == 413) return {.status = 413, .body = "the body is too long: send less at once\n"};
   if (status == 415) return {.status = 415, .body = "send the body as it is, or with gzip\n"};
-  return {.status = 400, .body = "the body cannot be read\n"};
+  // It was slow, or broke off. Whether it is well is not known.
+  return {.status = 408, .body = "the body did not arrive whole: send it again\n"};
 }
 
 // What is refused, whatever the path.
@@ -158,9 +183,8 @@ HttpAnswer Refusal(const httplib::Request& request, const HttpServerOptions& opt
   if (request.get_header_value_count("Host") != 1 ||
       (!options.any_host && !IsOwnHost(request.get_header_value("Host"), options.names))) {
     return {.status = 421,
-            .body =
-                "this host name is not served here: use an address or localhost, or start "
-                "'nanwatch serve' with --host NAME\n"};
+            .body = "this host name is not served here: use an address or localhost" +
+                    options.other_host_advice + "\n"};
   }
   if (!options.token.empty() &&
       !HasToken(request.get_header_value("Authorization"), options.token)) {
@@ -172,11 +196,45 @@ HttpAnswer Refusal(const httplib::Request& request, const HttpServerOptions& opt
   return {};
 }
 
+// Bytes of bodies in memory, of all connections of a server.
+class BodyRoom {
+ public:
+  explicit BodyRoom(size_t bytes_max) : bytes_max_(bytes_max) {}
+  // A part of it, given back when the object ends.
+  class Part {
+   public:
+    explicit Part(BodyRoom& room) : room_(room) {}
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+    ~Part() { room_.taken_ -= bytes_; }
+    // False, and nothing is taken, where there is not so much left.
+    bool Take(size_t bytes) {
+      if (room_.taken_.fetch_add(bytes) + bytes > room_.bytes_max_ && room_.bytes_max_ != 0) {
+        room_.taken_ -= bytes;
+        return false;
+      }
+      bytes_ += bytes;
+      return true;
+    }
+
+   private:
+    BodyRoom& room_;
+    size_t bytes_ = 0;
+  };
+
+ private:
+  const size_t bytes_max_;
+  std::atomic<size_t> taken_{0};
+};
+
 class Httplib final : public HttpServer {
  public:
   Httplib(HttpServerOptions options, HttpAnswerer answerer)
-      : options_(std::move(options)), answerer_(std::move(answerer)) {
+      : options_(std::move(options)),
+        answerer_(std::move(answerer)),
+        room_(options_.bodies_bytes_max) {
     const size_t connections_max = options_.connections_max;
+    server_.SetManyConnections(std::max<size_t>(1, connections_max / 4 * 3));
     server_.new_task_queue = [connections_max] {
       return new httplib::ThreadPool(kThreadsAlways, connections_max, connections_max);
     };
@@ -197,8 +255,8 @@ class Httplib final : public HttpServer {
                  [this](const httplib::Request& request, httplib::Response& response,
                         const httplib::ContentReader& reader) { Take(request, response, reader); });
     server_.set_exception_handler(
-        [](const httplib::Request&, httplib::Response& response, const std::exception_ptr&) {
-          Fill({.status = 500, .body = "the answer could not be made\n"}, response);
+        [this](const httplib::Request&, httplib::Response& response, const std::exception_ptr&) {
+          Fill({.status = 500, .body = "the answer could not be made\n"}, options_, response);
         });
   }
 
@@ -222,7 +280,7 @@ class Httplib final : public HttpServer {
       if (request.get_header_value_u64("Content-Length") <= options_.body_bytes_max)
         return httplib::Server::HandlerResponse::Unhandled;
       BoundedServer::OnUnreadBody();
-      Fill(UnreadBody(413), response);
+      Fill(UnreadBody(413), options_, response);
       return httplib::Server::HandlerResponse::Handled;
     }
     // What is not read would be taken for the next request.
@@ -241,14 +299,24 @@ class Httplib final : public HttpServer {
                          .accept = request.get_header_value("Accept"),
                          .is_post = true,
                          .type = request.get_header_value("Content-Type")};
+    BodyRoom::Part room(room_);
+    bool has_room = true;
     const bool whole = reader([&](const char* bytes, size_t count) {
-      if (!refused) asked.body.append(bytes, count);
-      return true;
+      has_room = refused || room.Take(count);
+      if (has_room && !refused) asked.body.append(bytes, count);
+      return has_room;
     });
     if (whole || refused) FillOrRefuse(request, asked, response);
     if (whole) return;
     BoundedServer::OnUnreadBody();
-    if (!refused) Fill(UnreadBody(response.status), response);
+    if (!has_room) {
+      Fill({.status = 429,
+            .body = "too much arrives at once: send it later\n",
+            .retry_after_s = kBusyRetrySeconds},
+           options_, response);
+    } else if (!refused) {
+      Fill(UnreadBody(response.status), options_, response);
+    }
   }
 
   void FillOrRefuse(const httplib::Request& request, const HttpRequest& asked,
@@ -258,11 +326,12 @@ class Httplib final : public HttpServer {
       response.set_header("WWW-Authenticate", "Basic realm=\"nanwatch\", charset=\"UTF-8\"");
     if (answer.status == 405) response.set_header("Allow", Methods(options_));
     if (answer.status == 200) answer = answerer_(asked);
-    Fill(answer, response);
+    Fill(answer, options_, response);
   }
 
   HttpServerOptions options_;
   HttpAnswerer answerer_;
+  BodyRoom room_;
   BoundedServer server_;
   int port_ = -1;
 };

@@ -4,10 +4,12 @@
 //
 // What it refuses before anybody is asked: other methods (405), a Host that could be somebody else's
 // name for this address (421), a missing or wrong token (401), a body where none is asked for or one
-// that is too long before or after it is inflated (413), long or many headers (4xx).
-// A connection waits kHttpFirstSeconds for its first request and kHttpIdleSeconds for each other, and
-// has kHttpRequestMs to send one. Beyond `connections_max` at once, and as many that wait,
-// connections are closed at once.
+// that is too long before or after it is inflated (413), long or many headers (4xx). A body that did
+// not arrive whole is 408, one more than `bodies_bytes_max` takes is 429: both may be sent again.
+// A connection waits kHttpFirstSeconds for its first request and kHttpIdleSeconds for each other, has
+// kHttpRequestMs to send one, and lasts kHttpConnectionSeconds. Where most of `connections_max` are
+// open, each has one request and is closed, so that all have their turn. Beyond `connections_max` at
+// once, and as many that wait, connections are closed at once.
 //
 // Answers are asked for in several threads.
 #pragma once
@@ -16,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/status.h"
@@ -26,6 +29,7 @@ inline constexpr int kHttpConnectionsMax = 64;
 inline constexpr int kHttpRequestMs = 10'000;
 inline constexpr int kHttpFirstSeconds = 5;
 inline constexpr int kHttpIdleSeconds = 20;
+inline constexpr int kHttpConnectionSeconds = 300;
 
 struct HttpRequest {
   std::string path;    // decoded, without query
@@ -46,13 +50,19 @@ struct HttpAnswer {
 using HttpAnswerer = std::function<HttpAnswer(const HttpRequest&)>;
 
 struct HttpServerOptions {
-  std::string address;             // an IPv4 or IPv6 address, or localhost
-  int port = 0;                    // 0: any that is free
-  std::string token;               // "": none is asked for
-  std::vector<std::string> names;  // that a Host may have besides addresses and localhost
-  size_t body_bytes_max = 0;       // of a POST, plain and inflated; 0: there is no POST
+  std::string address = {};             // an IPv4 or IPv6 address, or localhost
+  int port = 0;                         // 0: any that is free
+  std::string token = {};               // "": none is asked for
+  std::vector<std::string> names = {};  // that a Host may have besides addresses and localhost
+  size_t body_bytes_max = 0;            // of a POST, plain and inflated; 0: there is no POST
+  // Of all bodies that are read or being answered, inflated; 0: no bound. Memory holds about twice
+  // as much.
+  size_t bodies_bytes_max = 0;
   size_t connections_max = kHttpConnectionsMax;
   bool any_host = false;  // a Host may be any name: for clients that are no browsers, with a token
+  // What else to do where a Host is refused: "or start 'nanwatch serve' with --host NAME".
+  std::string other_host_advice = {};
+  std::vector<std::pair<std::string, std::string>> headers = {};  // of each answer
 };
 
 // Whether `host`, a Host header, names this server: an address, localhost or one of `names`, with or

@@ -15,10 +15,12 @@ sigset_t BlockEndingSignals() {
   return ending;
 }
 
-void ServeUntilSignal(HttpServer& server, const sigset_t& ending) {
+void ServeUntilSignal(HttpServer& server, const sigset_t& ending,
+                      const std::function<void()>& on_signal) {
   std::thread waiter([&] {
     int signal = 0;
     sigwait(&ending, &signal);
+    if (on_signal) on_signal();
     server.Stop();
   });
   server.Serve();
