@@ -13,6 +13,7 @@
 #include "daemon/base/directories.h"
 #include "daemon/base/unique_fd.h"
 #include "daemon/config/settings.h"
+#include "daemon/fleet/otlp_logs.h"
 #include "daemon/http/gzip.h"
 #include "daemon/http/http_client.h"
 #include "tools/exit_codes.h"
@@ -26,11 +27,11 @@ namespace nanwatch {
 namespace {
 
 constexpr char kForwardHelp[] =
-    "Sends what the daemon keeps in its outbox to a gatherer (nanwatch-gather), or to anything "
-    "that "
-    "takes\n"
-    "  OTLP logs over HTTP, such as an OpenTelemetry Collector. Nothing is removed before it was "
-    "acknowledged.\n"
+    "Sends what the daemon keeps in its outbox to a gatherer (nanwatch-gather), as OTLP logs over "
+    "HTTP.\n"
+    "  Nothing is removed before the gatherer has acknowledged it. With --collector an "
+    "OpenTelemetry Collector\n"
+    "  may acknowledge instead, which has then only queued it.\n"
     "The daemon keeps an outbox when NANWATCH_OUTBOX=1, or 'outbox = true' in nanwatch.toml.\n"
     "A token file is your own (mode 0600). Proxies are those of https_proxy and no_proxy.\n"
     "\n"
@@ -38,12 +39,14 @@ constexpr char kForwardHelp[] =
     "  nanwatch forward --to https://gather.example.org --token-file ~/.config/nanwatch/token\n"
     "  nanwatch forward --to http://127.0.0.1:4318 --once\n"
     "\n"
-    "Exit status: 0 when a signal ends it, or --once has sent all; 1 when it could not; 2 wrong "
-    "use.\n"
+    "Exit status: 0 when a signal ends it, or --once has sent all; 1 when rows are left or were "
+    "rejected;\n"
+    "  2 wrong use.\n"
     "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR.";
 
 struct ForwardOptions {
   HttpClientOptions client;
+  bool to_a_collector = false;
   bool once = false;
 };
 
@@ -61,30 +64,68 @@ bool WaitForSignal(const sigset_t& ending, uint64_t wait_ns) {
   return sigtimedwait(&ending, nullptr, &wait) > 0;
 }
 
-int ForwardUntilSignal(Forwarder& forwarder, bool once) {
+sigset_t EndingSignals() {
   sigset_t ending;
   sigemptyset(&ending);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, signal);
-  pthread_sigmask(SIG_BLOCK, &ending, nullptr);
+  return ending;
+}
+
+// One of them waits to be taken.
+bool IsToEnd() {
+  sigset_t pending;
+  const bool known = sigpending(&pending) == 0;
+  return known && (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1 ||
+                   sigismember(&pending, SIGHUP) == 1);
+}
+
+int Finish(const Forwarder& forwarder) {
+  if (forwarder.rejected() == 0) return kExitOk;
+  Say(std::to_string(forwarder.rejected()) + " rows were rejected for good, " +
+      std::to_string(forwarder.acknowledged()) + " were taken");
+  return kExitFailed;
+}
+
+int ForwardUntilSignal(Forwarder& forwarder, bool once) {
+  const sigset_t ending = EndingSignals();
   while (true) {
     const uint64_t wait_ns = forwarder.Step();
-    if (once && forwarder.is_done()) return kExitOk;
+    if (once && forwarder.is_done()) return Finish(forwarder);
     if (once && !forwarder.trouble().ok()) return kExitFailed;
     if (WaitForSignal(ending, wait_ns)) return once ? kExitFailed : kExitOk;
   }
 }
 
+// A token is for one address: that of the configuration, or of the environment, stays with it.
+bool IsTokenOfAnother(const HttpClientOptions& client) {
+  const Environment environment = ProcessEnvironment();
+  const std::string to = environment(kEnvForwardTo);
+  return !client.token_file.empty() && client.token_file == environment(kEnvForwardTokenFile) &&
+         !to.empty() && to != client.url;
+}
+
 int Forward(const ForwardOptions& options) {
+  if (IsTokenOfAnother(options.client)) {
+    Say("the token in " + options.client.token_file + " is for " +
+        ProcessEnvironment()(kEnvForwardTo) + ": set " + kEnvForwardTo + "=" + options.client.url +
+        " and " + kEnvForwardTokenFile + " instead of --to");
+    return kExitUsage;
+  }
   const Places places = FindPlaces(ProcessEnvironment());
   if (!places.state_status.ok()) {
     Say(places.state_status.message());
     return kExitFailed;
   }
-  const Result<std::unique_ptr<HttpClient>> client = HttpClient::Make(options.client);
+  const sigset_t ending = EndingSignals();
+  pthread_sigmask(SIG_BLOCK, &ending, nullptr);
+  HttpClientOptions client_options = options.client;
+  client_options.is_cancelled = IsToEnd;
+  const Result<std::unique_ptr<HttpClient>> client = HttpClient::Make(client_options);
   if (!client.ok()) {
     Say(client.status().message());
     return client.status().kind() == ErrorKind::kInvalid ? kExitUsage : kExitFailed;
   }
+  if (!client_options.token_file.empty() && IsPlainToOthers(client_options.url)) Say(kTokenIsPlain);
   if (Status made = EnsureStateDirectory(places.state_dir); !made.ok()) {
     Say(made.message());
     return kExitFailed;
@@ -96,11 +137,18 @@ int Forward(const ForwardOptions& options) {
   }
   const SystemClock clock;
   Forwarder forwarder(
-      places.state_dir, HostName(),
+      {.state_dir = places.state_dir,
+       .host = HostName(),
+       .to_a_collector = options.to_a_collector,
+       .seed = std::random_device()()},
       [&](const std::string& request) {
-        return (*client)->Post("/v1/logs", "application/x-protobuf", Gzip(request));
+        return (*client)->Post("/v1/logs", kOtlpType, Gzip(request));
       },
-      clock, [](const std::string& sentence) { Say(sentence); }, std::random_device()());
+      clock,
+      [](const std::string& sentence) {
+        // What was cut off by our own end is no trouble.
+        if (!IsToEnd()) Say(sentence);
+      });
   return ForwardUntilSignal(forwarder, options.once);
 }
 
@@ -127,6 +175,9 @@ void AddForwardVerb(CLI::App& app, VerbCall& call) {
   verb->add_option("--key", client.key_file, "Its key, PEM")
       ->type_name("FILE")
       ->envname(kEnvForwardKey);
+  verb->add_flag("--collector", options->to_a_collector,
+                 "It is an OpenTelemetry Collector, whose word is enough")
+      ->envname(kEnvForwardCollector);
   verb->add_flag("--once", options->once, "Send what waits, and end");
   verb->callback([options, &call] { call.chosen = [options] { return Forward(*options); }; });
 }

@@ -3,8 +3,13 @@
 //
 // What is urgent goes at once: conclusions and findings. States and steps wait up to a second for
 // others. A request that fails is repeated later, after a pause that doubles up to a minute, with
-// jitter, so that hosts that lost the same gatherer do not come back together. Rows that a gatherer
-// refuses for good are found by halving, counted and passed over: they would hold up all others.
+// jitter, so that hosts that lost the same gatherer do not come back together.
+//
+// Rows leave the outbox only on the word of a nanwatch-gather, which names itself in a header of each
+// answer: they are committed, or it refuses them for good. A row that it refuses so is found by
+// halving, counted and passed over: it would hold up all others. Whatever else answers, as another
+// web server at a wrong address or a proxy on the way, changes nothing but when the next try is.
+// A Collector's acknowledgement counts where the user says that there is one.
 //
 // One thread. The clock and the way to the gatherer are given, for tests.
 #pragma once
@@ -32,12 +37,17 @@ inline constexpr size_t kForwardBytesMax = size_t{4} << 20;
 
 class Forwarder {
  public:
+  struct Options {
+    std::string state_dir;
+    std::string host;             // our name, sent along
+    bool to_a_collector = false;  // what answers may be an OpenTelemetry Collector
+    uint64_t seed = 0;            // of the jitter
+  };
   // Sends a request that EncodeLogs made.
   using Send = std::function<Result<HttpReply>(const std::string& request)>;
   using Report = std::function<void(const std::string& sentence)>;
 
-  Forwarder(std::string state_dir, std::string host, Send send, const Clock& clock, Report report,
-            uint64_t seed);
+  Forwarder(Options options, Send send, const Clock& clock, Report report);
 
   // One look and at most one request. Gives how long nothing is to be done, in nanoseconds.
   [[nodiscard]] uint64_t Step();
@@ -53,14 +63,15 @@ class Forwarder {
   Status OpenOutbox();
   uint64_t SendRows(const std::vector<FleetRow>& rows);
   uint64_t Acknowledge(const std::vector<FleetRow>& rows, const HttpReply& reply);
-  uint64_t RefusedForGood(const std::vector<FleetRow>& rows, const HttpReply& reply);
+  uint64_t Refused(const std::vector<FleetRow>& rows, const HttpReply& reply);
+  uint64_t NotAnswered(const std::vector<FleetRow>& rows, const HttpReply& reply);
   uint64_t TryLater(const Status& why, uint64_t at_least_ns);
   void PassOver(const std::vector<FleetRow>& rows);
+  void ReportLoss();
   void CountRejected(uint64_t rows, const std::string& why);
   [[nodiscard]] bool IsDue(const std::vector<FleetRow>& rows) const;
 
-  std::string state_dir_;
-  std::string host_;
+  Options options_;
   Send send_;
   const Clock& clock_;
   Report report_;
@@ -75,6 +86,7 @@ class Forwarder {
   uint64_t sent_at_ns_ = 0;
   uint32_t failures_ = 0;  // in a row
   Status trouble_;
+  uint64_t reported_loss_ = 0;
   bool is_done_ = false;
   uint64_t acknowledged_ = 0;
   uint64_t rejected_ = 0;

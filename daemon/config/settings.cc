@@ -26,6 +26,7 @@ constexpr Setting kSettings[] = {
     {"serve.hosts", kEnvServeHosts, SettingKind::kNames, "none"},
     {"forward.to", kEnvForwardTo, SettingKind::kText, "none"},
     {"forward.token_file", kEnvForwardTokenFile, SettingKind::kPath, "none"},
+    {"forward.collector", kEnvForwardCollector, SettingKind::kSwitch, "false"},
     {"forward.ca", kEnvForwardCa, SettingKind::kPath, "none"},
     {"forward.cert", kEnvForwardCert, SettingKind::kPath, "none"},
     {"forward.key", kEnvForwardKey, SettingKind::kPath, "none"},

@@ -15,6 +15,7 @@ inline constexpr char kEnvConfig[] =
 inline constexpr char kEnvOutbox[] = "NANWATCH_OUTBOX";  // "1": keep one for a fleet
 inline constexpr char kEnvForwardTo[] = "NANWATCH_FORWARD_TO";
 inline constexpr char kEnvForwardTokenFile[] = "NANWATCH_FORWARD_TOKEN_FILE";
+inline constexpr char kEnvForwardCollector[] = "NANWATCH_FORWARD_COLLECTOR";
 inline constexpr char kEnvForwardCa[] = "NANWATCH_FORWARD_CA";
 inline constexpr char kEnvForwardCert[] = "NANWATCH_FORWARD_CERT";
 inline constexpr char kEnvForwardKey[] = "NANWATCH_FORWARD_KEY";

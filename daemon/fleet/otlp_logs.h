@@ -17,6 +17,12 @@
 
 namespace nanwatch {
 
+// A header of each answer of nanwatch-gather, and the version of what it takes. An answer without it
+// is of something else: it proves nothing about the rows that were sent.
+inline constexpr char kGathererHeader[] = "nanwatch-gather";
+inline constexpr char kGathererVersion[] = "1";
+inline constexpr char kOtlpType[] = "application/x-protobuf";
+
 [[nodiscard]] std::string EncodeLogs(std::span<const FleetRow> rows, const std::string& host);
 
 struct DecodedLogs {
@@ -24,7 +30,9 @@ struct DecodedLogs {
   uint64_t rejected = 0;  // records that are no rows
   std::string reason;     // of the first of these
 };
-// kInvalid where the body is no OTLP request in protobuf's encoding.
+inline constexpr size_t kLogsRowsMax = 20'000;
+// kInvalid where the body is no OTLP request in protobuf's encoding; kFull where it has more than
+// kLogsRowsMax rows. Takes about as much memory as the body.
 [[nodiscard]] Result<DecodedLogs> DecodeLogs(std::string_view body);
 
 [[nodiscard]] std::string EncodeLogsAnswer(uint64_t rejected, const std::string& reason);

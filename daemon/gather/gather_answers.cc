@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <utility>
 
 #include "daemon/fleet/otlp_logs.h"
@@ -10,7 +11,6 @@
 namespace nanwatch {
 namespace {
 
-constexpr char kProtobuf[] = "application/x-protobuf";
 constexpr int kRetrySeconds = 1;
 
 HttpAnswer Text(int status, const std::string& text, int retry_after_s = 0) {
@@ -31,25 +31,29 @@ HttpAnswer GatherAnswers::Answer(const HttpRequest& request) {
 
 HttpAnswer GatherAnswers::TakeLogs(const HttpRequest& request) {
   ++requests_;
-  if (request.type.substr(0, request.type.find(';')) != kProtobuf)
-    return Text(415, std::string("send OTLP as ") + kProtobuf);
+  if (request.type.substr(0, request.type.find(';')) != kOtlpType)
+    return Text(415, std::string("send OTLP as ") + kOtlpType);
   Result<DecodedLogs> logs = DecodeLogs(request.body);
-  if (!logs.ok()) return Text(400, logs.status().message());
-  rejected_ += logs->rejected;
-  if (logs->rejected > 0 && !said_rejected_.exchange(true))
-    report_("records that are no rows of nanwatch's were rejected (" + logs->reason +
-            "); further ones are only counted, in /metrics");
-  const Status status = queue_.Submit(std::move(logs->rows));
-  Note(status);
-  switch (status.kind()) {
+  if (!logs.ok())
+    return Text(logs.status().kind() == ErrorKind::kFull ? 413 : 400, logs.status().message());
+  const Submitted submitted = queue_.Submit(std::move(logs->rows));
+  Note(submitted.status);
+  switch (submitted.status.kind()) {
     case ErrorKind::kNone:
-      return {.type = kProtobuf, .body = EncodeLogsAnswer(logs->rejected, logs->reason)};
+      break;
     case ErrorKind::kBusy:
-      return Text(429, status.message(), kRetrySeconds);
+      return Text(429, submitted.status.message(), kRetrySeconds);
     // Not 4xx: a sender would throw the rows away, and it is the schema or a right that is wrong.
     default:
-      return Text(503, status.message(), kRetrySeconds);
+      return Text(503, submitted.status.message(), kRetrySeconds);
   }
+  const uint64_t rejected = logs->rejected + submitted.refused;
+  const std::string& reason = logs->rejected > 0 ? logs->reason : submitted.why;
+  rejected_ += rejected;
+  if (rejected > 0 && !said_rejected_.exchange(true))
+    report_("records that are no rows of nanwatch's were rejected (" + reason +
+            "); further ones are only counted, in /metrics");
+  return {.type = kOtlpType, .body = EncodeLogsAnswer(rejected, reason)};
 }
 
 // Once for each change: a database that is away for an hour is one line.

@@ -3,8 +3,9 @@
 // it broke; one thread an object.
 //
 // Of failures, kIo means that the database was out of reach or ended the transaction, and the same
-// call may be repeated later; kInvalid that it refused what was asked. After kIo it is not known
-// whether the transaction took place: what is written here may be written again.
+// call may be repeated later; kInvalid that it refuses what is in the rows; kPermission that it
+// refuses the call whatever is in them, as where a right or a table is missing. After kIo it is not
+// known whether the transaction took place: what is written here may be written again.
 #pragma once
 
 #include <cstdint>

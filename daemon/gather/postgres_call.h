@@ -28,6 +28,17 @@ inline bool MayPass(const std::string& code) {
          code.starts_with("58") || code == "25006";
 }
 
+// Whether it says that data are at fault: class 22 (they make no sense), 23 (a constraint), 54 (too
+// long for an index).
+inline bool IsOfData(const std::string& code) {
+  return code.starts_with("22") || code.starts_with("23") || code.starts_with("54");
+}
+
+inline ErrorKind KindOfCode(const std::string& code) {
+  if (MayPass(code)) return ErrorKind::kIo;
+  return IsOfData(code) ? ErrorKind::kInvalid : ErrorKind::kPermission;
+}
+
 // Runs `work` on a connection that is made when there is none; exceptions of libpqxx end here. A
 // connection that failed is not used again.
 template <typename Work>
@@ -40,8 +51,7 @@ Status Do(std::unique_ptr<pqxx::connection>& connection, const std::string& wher
     return Status();
   } catch (const pqxx::sql_error& error) {
     connection.reset();
-    return Status(MayPass(error.sqlstate()) ? ErrorKind::kIo : ErrorKind::kInvalid,
-                  "PostgreSQL: " + OneLine(error.what()));
+    return Status(KindOfCode(error.sqlstate()), "PostgreSQL: " + OneLine(error.what()));
   } catch (const std::exception& error) {
     connection.reset();
     return Status(ErrorKind::kIo, "PostgreSQL: " + OneLine(error.what()));

@@ -4,6 +4,12 @@
 #include <utility>
 
 namespace nanwatch {
+namespace {
+
+// Transactions for one batch in which rows are refused: enough for some rows among thousands.
+constexpr int kWritesPerBatchMax = 128;
+
+}  // namespace
 
 RowQueue::RowQueue(int threads, const MakeWriter& make_writer, RowQueueLimits limits)
     : limits_(limits) {
@@ -14,30 +20,40 @@ RowQueue::RowQueue(int threads, const MakeWriter& make_writer, RowQueueLimits li
 }
 
 RowQueue::~RowQueue() {
+  Stop();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void RowQueue::Stop() {
+  std::deque<std::unique_ptr<Batch>> left;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
+    left.swap(waiting_);
+    waiting_bytes_ = 0;
+    counts_.waiting = 0;
   }
   changed_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
-  for (const std::unique_ptr<Batch>& batch : waiting_)
-    batch->done.set_value(Status(ErrorKind::kIo, "the gatherer stops"));
+  for (const std::unique_ptr<Batch>& batch : left)
+    batch->done.set_value({.status = Status(ErrorKind::kIo, "the gatherer stops")});
 }
 
-Status RowQueue::Submit(std::vector<FleetRow> rows) {
-  if (rows.empty()) return Status();
+Submitted RowQueue::Submit(std::vector<FleetRow> rows) {
+  if (rows.empty()) return {};
   auto batch = std::make_unique<Batch>();
   for (const FleetRow& row : rows) batch->bytes += row.body.size();
   const size_t count = rows.size();
   batch->rows = std::move(rows);
-  std::future<Status> done = batch->done.get_future();
+  std::future<Submitted> done = batch->done.get_future();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (stopping_) return {.status = Status(ErrorKind::kIo, "the gatherer stops")};
     // One that is larger than the queue still has its turn, alone.
     if (counts_.waiting > 0 && (counts_.waiting + count > limits_.rows_max ||
                                 waiting_bytes_ + batch->bytes > limits_.bytes_max)) {
       counts_.refused += count;
-      return Status(ErrorKind::kBusy, "more rows wait than the database takes: send them later");
+      return {.status = Status(ErrorKind::kBusy,
+                               "more rows wait than the database takes: send them later")};
     }
     counts_.waiting += count;
     waiting_bytes_ += batch->bytes;
@@ -45,7 +61,7 @@ Status RowQueue::Submit(std::vector<FleetRow> rows) {
   }
   changed_.notify_one();
   if (done.wait_for(limits_.patience) != std::future_status::ready)
-    return Status(ErrorKind::kIo, "the database did not answer in time");
+    return {.status = Status(ErrorKind::kIo, "the database did not answer in time")};
   return done.get();
 }
 
@@ -84,12 +100,36 @@ void RowQueue::WriteTogether(FleetWriter& writer, Batches batches) {
       all.insert(all.end(), batch->rows.begin(), batch->rows.end());
     const Status together = WriteRows(writer, all);
     if (together.kind() != ErrorKind::kInvalid) {
-      for (const std::unique_ptr<Batch>& batch : batches) batch->done.set_value(together);
+      for (const std::unique_ptr<Batch>& batch : batches)
+        batch->done.set_value({.status = together});
       return;
     }
   }
-  for (const std::unique_ptr<Batch>& batch : batches)
-    batch->done.set_value(WriteRows(writer, batch->rows));
+  for (const std::unique_ptr<Batch>& batch : batches) WriteAlone(writer, *batch);
+}
+
+void RowQueue::WriteAlone(FleetWriter& writer, Batch& batch) {
+  Submitted submitted;
+  int writes_left = kWritesPerBatchMax;
+  submitted.status = WriteHalves(writer, batch.rows, writes_left, submitted);
+  batch.done.set_value(std::move(submitted));
+}
+
+// By halves, until the rows that are refused stand alone.
+Status RowQueue::WriteHalves(FleetWriter& writer, std::span<const FleetRow> rows, int& writes_left,
+                             Submitted& submitted) {
+  if (writes_left-- == 0)
+    return Status(ErrorKind::kIo, "many of these rows are refused: send fewer at once");
+  Status status = WriteRows(writer, rows);
+  if (status.kind() != ErrorKind::kInvalid) return status;
+  if (rows.size() == 1) {
+    if (submitted.refused++ == 0) submitted.why = status.message();
+    return Status();
+  }
+  const size_t half = rows.size() / 2;
+  if (Status first = WriteHalves(writer, rows.first(half), writes_left, submitted); !first.ok())
+    return first;
+  return WriteHalves(writer, rows.subspan(half), writes_left, submitted);
 }
 
 Status RowQueue::WriteRows(FleetWriter& writer, std::span<const FleetRow> rows) {
@@ -102,6 +142,8 @@ Status RowQueue::WriteRows(FleetWriter& writer, std::span<const FleetRow> rows) 
   } else {
     ++counts_.failures;
   }
+  // Of a row that is refused the row is at fault.
+  if (status.kind() == ErrorKind::kInvalid) return status;
   const std::lock_guard<std::mutex> lock(mutex_);
   newest_ = status;
   return status;

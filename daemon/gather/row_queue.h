@@ -15,6 +15,8 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -29,6 +31,17 @@ struct RowQueueLimits {
   size_t bytes_max = size_t{64} << 20;  // of their bodies
   size_t rows_per_commit = 10'000;
   std::chrono::milliseconds patience{30'000};  // of Submit
+};
+
+// What became of rows that were submitted.
+struct Submitted {
+  // kBusy: the queue is full; kIo: the database cannot be reached, did not answer in time, or refused
+  // so many of them that finding these takes too long; others: it refuses whatever it gets. After a
+  // failure some may have been committed: sending all of them again is right.
+  Status status = {};
+  // Of those that are dealt with: rows that the database refuses, and why the first of them.
+  uint64_t refused = 0;
+  std::string why = {};
 };
 
 // Since the process began.
@@ -51,10 +64,10 @@ class RowQueue {
   // What still waits fails.
   ~RowQueue();
 
-  // Returns when the rows are committed. kBusy: the queue is full; kIo: the database cannot be
-  // reached, or did not answer in time; kInvalid: it refused them. After a failure some may have
-  // been committed: sending all of them again is right.
-  Status Submit(std::vector<FleetRow> rows);
+  // Returns when the rows are committed, or refused one by one.
+  [[nodiscard]] Submitted Submit(std::vector<FleetRow> rows);
+  // From now on what waits and what comes fails; transactions that run go on. From any thread.
+  void Stop();
 
   [[nodiscard]] const RowQueueCounts& counts() const { return counts_; }
   // Why the newest transaction was not committed; ok when it was, or there was none.
@@ -64,13 +77,16 @@ class RowQueue {
   struct Batch {
     std::vector<FleetRow> rows;
     size_t bytes = 0;
-    std::promise<Status> done;
+    std::promise<Submitted> done;
   };
   using Batches = std::vector<std::unique_ptr<Batch>>;
 
   void WriteUntilStopped(std::unique_ptr<FleetWriter> writer);
   [[nodiscard]] Batches TakeSome();  // empty: stop
   void WriteTogether(FleetWriter& writer, Batches batches);
+  void WriteAlone(FleetWriter& writer, Batch& batch);
+  Status WriteHalves(FleetWriter& writer, std::span<const FleetRow> rows, int& writes_left,
+                     Submitted& submitted);
   Status WriteRows(FleetWriter& writer, std::span<const FleetRow> rows);
 
   RowQueueLimits limits_;

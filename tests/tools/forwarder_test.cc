@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "daemon/base/directories.h"
@@ -23,7 +24,7 @@ class ForwarderTest : public testing::Test {
   Store OpenStore() {
     Result<Store> store = Store::OpenForWriting(DatabasePath(dir_.path()));
     EXPECT_TRUE(store.ok());
-    EXPECT_TRUE(store->KeepOutbox(clock_.real_ns(), kOutboxBytesMax).ok());
+    EXPECT_TRUE(store->KeepOutbox(clock_.real_ns(), {}).ok());
     return *std::move(store);
   }
   // `findings`: an urgent row as well as the state.
@@ -32,21 +33,30 @@ class ForwarderTest : public testing::Test {
     for (int i = 0; i < findings; ++i) AddRecord(batch, ticket_++);
     ASSERT_TRUE(store_->Commit({batch}, clock_.real_ns()).ok());
   }
-  Forwarder Make() {
+  Forwarder Make(bool to_a_collector = false) {
     return Forwarder(
-        dir_.path(), "host7", [this](const std::string& request) { return Take(request); }, clock_,
-        [this](const std::string& line) { said_.push_back(line); }, 1);
+        {.state_dir = dir_.path(), .host = "host7", .to_a_collector = to_a_collector, .seed = 1},
+        [this](const std::string& request) { return Take(request); }, clock_,
+        [this](const std::string& line) { said_.push_back(line); });
+  }
+  size_t Waiting() {
+    const Result<OutboxReader> reader = OutboxReader::Open(dir_.path());
+    EXPECT_TRUE(reader.ok());
+    return reader->Pending(ReadSent(dir_.path()), 1'000, size_t{1} << 30)->size();
   }
   Result<HttpReply> Take(const std::string& request) {
     ++requests_;
     const Result<DecodedLogs> logs = DecodeLogs(request);
     EXPECT_TRUE(logs.ok() && logs->rejected == 0);
     if (!unreachable_.ok()) return unreachable_;
-    HttpReply reply = {.status = status_, .retry_after_s = retry_after_s_, .body = body_};
+    HttpReply reply = {
+        .status = status_, .retry_after_s = retry_after_s_, .headers = headers_, .body = body_};
     for (const FleetRow& row : logs->rows) {
-      if (refused_.contains(row.run)) return HttpReply{.status = 400, .body = "no\n"};
+      if (refused_.contains(row.run))
+        return HttpReply{.status = 400, .headers = headers_, .body = "no\n"};
     }
-    if (logs->rows.size() > rows_max_) return HttpReply{.status = 413, .body = "too long\n"};
+    if (logs->rows.size() > rows_max_)
+      return HttpReply{.status = 413, .headers = headers_, .body = "too long\n"};
     if (status_ != 200) return reply;
     for (const FleetRow& row : logs->rows) got_.push_back(row);
     return reply;
@@ -71,6 +81,7 @@ class ForwarderTest : public testing::Test {
   int status_ = 200;
   int retry_after_s_ = 0;
   std::string body_;
+  std::map<std::string, std::string> headers_ = {{kGathererHeader, kGathererVersion}};
   std::set<std::string> refused_;
   size_t rows_max_ = 1'000'000;
   std::vector<FleetRow> got_;
@@ -148,18 +159,67 @@ TEST_F(ForwarderTest, WaitsAsLongAsItIsToldTo) {
 TEST_F(ForwarderTest, KeepsRowsWhateverAnswersThatIsNoGatherer) {
   Commit(1, 1);
   Forwarder forwarder = Make();
-  for (const int status : {301, 401, 403, 404, 415, 500, 503, 507}) {
+  headers_ = {{"server", "nginx"}, {"content-type", kOtlpType}};
+  for (const int status : {200, 204, 301, 400, 401, 403, 404, 405, 413, 415, 421, 500, 503}) {
     status_ = status;
-    EXPECT_GT(forwarder.Step(), 0u);
-    EXPECT_FALSE(forwarder.trouble().ok()) << status;
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_GT(forwarder.Step(), 0u) << "it does not insist";
+      EXPECT_FALSE(forwarder.is_done()) << status;
+      EXPECT_FALSE(forwarder.trouble().ok()) << status;
+    }
+    EXPECT_EQ(Waiting(), 2u) << status;
   }
+  EXPECT_EQ(forwarder.acknowledged() + forwarder.rejected(), 0u);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_NE(said_[0].find("no nanwatch-gather"), std::string::npos) << said_[0];
   status_ = 200;
+  headers_ = {{kGathererHeader, kGathererVersion}};
   body_ = "<html>please log in</html>";
   EXPECT_GT(forwarder.Step(), 0u);
   EXPECT_FALSE(forwarder.trouble().ok());
   body_ = "";
   StepAll(forwarder);
   EXPECT_EQ(forwarder.acknowledged(), 2u);
+}
+
+TEST_F(ForwarderTest, KeepsRowsThatAGathererDoesNotRefuseForGood) {
+  Commit(1, 1);
+  Forwarder forwarder = Make();
+  for (const int status : {301, 401, 403, 404, 405, 408, 415, 421, 429, 500, 503, 507}) {
+    status_ = status;
+    for (int i = 0; i < 5; ++i) EXPECT_GT(forwarder.Step(), 0u);
+    EXPECT_EQ(Waiting(), 2u) << status;
+  }
+}
+
+TEST_F(ForwarderTest, TakesTheWordOfACollectorOnlyWhereOneIsNamed) {
+  Commit(1, 1);
+  Forwarder forwarder = Make(/*to_a_collector=*/true);
+  headers_ = {{"content-type", "text/html"}};
+  EXPECT_GT(forwarder.Step(), 0u);
+  headers_ = {{"content-type", "application/x-protobuf; charset=x"}};
+  body_ = EncodeLogsAnswer(1, "its queue is full");
+  EXPECT_GT(forwarder.Step(), 0u);
+  EXPECT_EQ(Waiting(), 2u);
+  body_ = "";
+  StepAll(forwarder);
+  EXPECT_EQ(forwarder.acknowledged(), 2u);
+  EXPECT_EQ(Waiting(), 0u);
+}
+
+TEST_F(ForwarderTest, SendsLessAtOnceThroughAProxyThatTakesNoLongBodies) {
+  for (uint64_t nonce = 1; nonce <= 20; ++nonce) Commit(nonce, 1);
+  rows_max_ = 7;
+  Forwarder forwarder = Make();
+  const std::map<std::string, std::string> ours = headers_;
+  headers_ = {};
+  for (int i = 0; i < 10; ++i) clock_.Advance(forwarder.Step());
+  EXPECT_EQ(Waiting(), 40u) << "nothing of a proxy's is believed";
+  got_.clear();
+  headers_ = ours;
+  StepAll(forwarder);
+  EXPECT_EQ(got_.size(), 40u);
+  EXPECT_EQ(forwarder.rejected(), 0u);
 }
 
 TEST_F(ForwarderTest, PassesOverARowThatIsRefusedForGoodAndNoOther) {
@@ -201,8 +261,18 @@ TEST_F(ForwarderTest, GoesOnWithADatabaseThatWasMadeAnew) {
   store_ = OpenStore();
   Commit(2, 1);
   StepAll(forwarder);
-  EXPECT_EQ(got_.size(), 4u);
-  EXPECT_NE(got_[0].daemon, got_[3].daemon);
+  // And one that says that rows may be gone.
+  EXPECT_EQ(got_.size(), 5u);
+  EXPECT_NE(got_[0].daemon, got_.back().daemon);
+}
+
+TEST_F(ForwarderTest, SaysWhatTheOutboxLetGoOf) {
+  ASSERT_TRUE(store_->KeepOutbox(clock_.real_ns(), {.rows_max = 4}).ok());
+  for (uint64_t nonce = 1; nonce <= 4; ++nonce) Commit(nonce, 1);
+  Forwarder forwarder = Make();
+  StepAll(forwarder);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_NE(said_[0].find("let go of"), std::string::npos) << said_[0];
 }
 
 }  // namespace

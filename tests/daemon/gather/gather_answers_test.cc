@@ -26,7 +26,7 @@ class GatherAnswersTest : public testing::Test {
   RowQueue queue_{1, WritersOf(database_), {}};
   std::vector<std::string> said_;
   SystemClock clock_;
-  FleetAnswers fleet_{nullptr, clock_};
+  FleetAnswers fleet_{{}, clock_};
   GatherAnswers answers_{queue_, fleet_,
                          [this](const std::string& line) { said_.push_back(line); }};
   const std::vector<FleetRow> rows_ = {StepRow(1), StepRow(2)};
@@ -72,9 +72,18 @@ TEST_F(GatherAnswersTest, ADatabaseThatIsAwayIsToBeTriedLaterAndLoggedOnce) {
   EXPECT_NE(said_[0].find("away"), std::string::npos);
 }
 
-TEST_F(GatherAnswersTest, WhatTheDatabaseRefusesStaysWithItsSender) {
-  Fail(Status(ErrorKind::kInvalid, "permission denied"));
+TEST_F(GatherAnswersTest, WhatTheDatabaseRefusesWhateverItIsStaysWithItsSender) {
+  Fail(Status(ErrorKind::kPermission, "permission denied"));
   EXPECT_EQ(Post(EncodeLogs(rows_, "h")).status, 503);
+}
+
+TEST_F(GatherAnswersTest, ARowThatTheDatabaseRefusesIsRejectedForGood) {
+  database_.refused_sequence = 1;
+  const HttpAnswer answer = Post(EncodeLogs(rows_, "h"));
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(DecodeLogsAnswer(answer.body)->rejected, 1u);
+  EXPECT_EQ(DecodeLogsAnswer(answer.body)->reason, "a row is refused");
+  EXPECT_EQ(database_.sequences, (std::set<uint64_t>{2}));
 }
 
 TEST_F(GatherAnswersTest, WhatIsNoLogIsRefused) {

@@ -20,6 +20,7 @@ struct ScriptedDatabase {
   bool is_open = true;            // writers wait while it is not
   Status answer;                  // what each write gives
   uint64_t refused_sequence = 0;  // a write with this row is kInvalid
+  bool refuses_all = false;       // each is
   int writers_waiting = 0;
   std::vector<size_t> transactions;  // rows of each
   std::set<uint64_t> sequences;
@@ -47,7 +48,7 @@ class ScriptedWriter final : public FleetWriter {
     --database_.writers_waiting;
     if (!database_.answer.ok()) return database_.answer;
     for (const FleetRow& row : rows) {
-      if (row.sequence == database_.refused_sequence)
+      if (row.sequence == database_.refused_sequence || database_.refuses_all)
         return Status(ErrorKind::kInvalid, "a row is refused");
     }
     database_.transactions.push_back(rows.size());

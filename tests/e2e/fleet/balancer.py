@@ -39,6 +39,7 @@ class Balancer:
         except OSError:
             pass
         self._end(source, sink)
+        source.close()
 
     def _end(self, *connections):
         for connection in connections:

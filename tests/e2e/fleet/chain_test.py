@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the outboxes of daemons to the fleet's database: whatever is killed on the way, nothing is lost and nothing doubled."""
+import http.server
 import os
 import pathlib
+import signal
+import socket
 import subprocess
 import tempfile
+import threading
 import unittest
 
 from balancer import Balancer
@@ -40,6 +44,34 @@ def fields(body):
 def tickets(body):
     """Those of the records (field 4) in RunFacts; a ticket of 0 is not written."""
     return [dict(fields(record)).get(1, 0) for number, record in fields(body) if number == 4]
+
+
+class OtherServer:
+    """A web server that is no gatherer, and gives one answer to everything."""
+
+    def __init__(self, status):
+        class Answer(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self):
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
 
 
 class Host:
@@ -174,6 +206,66 @@ class Chain(unittest.TestCase):
         sent = subprocess.run([*send, "--token-file", self.gatherer.token_file], env=host.environment(), capture_output=True, text=True)
         self.assertEqual((sent.returncode, sent.stderr), (0, ""))
         self.assertEqual(self.arrived(host), [0, 1, 2, 3, 4])
+
+    def test_another_web_server_takes_no_row_away(self):
+        host = self.host(1)
+        host.kill_forwarder()
+        host.put(5)
+        for status in (200, 204, 400, 404, 413, 500):
+            with OtherServer(status) as other:
+                sent = subprocess.run([NANWATCH, "forward", "--once", "--to", other.url], env=host.environment(), capture_output=True, text=True,
+                                      timeout=60)
+            self.assertEqual(sent.returncode, 1, (status, sent.stderr))
+            self.assertIn("no nanwatch-gather", sent.stderr)
+        sent = subprocess.run([NANWATCH, "forward", "--once", "--to", self.balancer.url, "--token-file", self.gatherer.token_file],
+                              env=host.environment(), capture_output=True, text=True, timeout=60)
+        self.assertEqual((sent.returncode, sent.stderr), (0, ""))
+        self.assertEqual(self.arrived(host), [0, 1, 2, 3, 4])
+
+    def test_rows_that_are_rejected_are_no_success(self):
+        host = self.host(1)
+        host.kill_forwarder()
+        host.put(5)
+        self.cluster.sql("ALTER TABLE nanwatch.fact ADD CONSTRAINT none_of_these CHECK (kind <> 2)")
+        self.addCleanup(self.cluster.sql, "ALTER TABLE nanwatch.fact DROP CONSTRAINT none_of_these")
+        sent = subprocess.run([NANWATCH, "forward", "--once", "--to", self.balancer.url, "--token-file", self.gatherer.token_file],
+                              env=host.environment(), capture_output=True, text=True, timeout=60)
+        self.assertEqual(sent.returncode, 1, sent.stderr)
+        self.assertIn("5 rows were rejected for good", sent.stderr)
+
+    def test_ctrl_c_ends_it_while_nobody_answers(self):
+        host = self.host(1)
+        host.kill_forwarder()
+        host.put(1)
+        with socket.create_server(("127.0.0.1", 0)) as deaf:
+            forwarder = subprocess.Popen([NANWATCH, "forward", "--to", f"http://127.0.0.1:{deaf.getsockname()[1]}"], env=host.environment(),
+                                         stderr=subprocess.PIPE, text=True)
+            connection, _ = deaf.accept()
+            with connection:
+                self.assertIn(b"POST /v1/logs", connection.recv(65536))
+                forwarder.send_signal(signal.SIGINT)
+                # A request may take 60 s.
+                said = forwarder.communicate(timeout=20)[1]
+            self.assertEqual((forwarder.returncode, said), (0, ""))
+
+    def test_a_token_goes_nowhere_by_mistake(self):
+        host = self.host(1)
+        host.kill_forwarder()
+        host.put(1)
+        home = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        (home / "nanwatch.toml").write_text(f'[forward]\nto = "{self.balancer.url}"\ntoken_file = "{self.gatherer.token_file}"\n')
+        environment = {**host.environment(), "NANWATCH_CONFIG": str(home / "nanwatch.toml")}
+
+        def forward(*arguments):
+            return subprocess.run([NANWATCH, "forward", "--once", *arguments], env=environment, capture_output=True, text=True, timeout=60)
+
+        elsewhere = forward("--to", "http://127.0.0.1:9")
+        self.assertEqual(elsewhere.returncode, 2)
+        self.assertIn("is for " + self.balancer.url, elsewhere.stderr)
+        self.assertEqual(forward().returncode, 0)
+        (home / "nanwatch.toml").write_text(f'[forward]\nto = "http://nobody.invalid"\ntoken_file = "{self.gatherer.token_file}"\n')
+        host.put(1)
+        self.assertIn("plain http", forward().stderr)
 
     def test_wrong_use_is_said(self):
         host = self.host(1)
