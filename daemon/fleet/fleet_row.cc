@@ -93,6 +93,8 @@ std::string WhatIsWrong(const FleetRow& row) {
     return "nanwatch.job is missing, too long or no text";
   if (is_of_run ? row.run.size() != 16 || !IsHex(row.run) : !row.run.empty())
     return "nanwatch.run is no id of a run";
+  if (row.launch.size() > kFleetLaunchBytesMax || row.launch.find('\0') != std::string::npos)
+    return "nanwatch.launch is too long or no text";
   if (row.body.size() > kFleetBodyBytesMax) return "the body is too long";
   if (!BodyParses(row)) return "the body is not what nanwatch.kind says";
   return "";

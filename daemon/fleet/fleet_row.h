@@ -13,7 +13,7 @@ namespace nanwatch {
 
 // Stored and sent: the numbers stay.
 enum class FleetKind : uint8_t {
-  kRun = 1,  // RunFacts: run, state, training, steps; replaces the run's one before
+  kRun = 1,  // RunFacts: run, state, training, steps, sites; replaces the run's one before
   kFindings =
       2,  // RunFacts: the sites, records and reach that are new; merged in order, before the state
   kStep = 3,      // StepSummary, at most one of a run in ten seconds
@@ -41,7 +41,8 @@ struct FleetRow {
   std::string job = {};  // JobOf; "" of kLoss
   std::string run = {};  // id, 16 hexadecimal digits; "" of kLoss
   int32_t rank = 0;
-  std::string body = {};  // the serialized message that `kind` names
+  std::string launch = {};  // of kRun: what its launch shares (daemon/ingest/launch_of_process.h)
+  std::string body = {};    // the serialized message that `kind` names
 
   bool operator==(const FleetRow&) const = default;
 };
@@ -49,6 +50,7 @@ struct FleetRow {
 // What a row may have at most. One that a daemon writes has less.
 inline constexpr size_t kFleetBodyBytesMax = size_t{1} << 20;
 inline constexpr size_t kFleetJobBytesMax = 512;
+inline constexpr size_t kFleetLaunchBytesMax = 512;
 
 // Why a row that came from outside is none, a sentence; "" when it is one. Its body is parsed.
 [[nodiscard]] std::string WhatIsWrong(const FleetRow& row);

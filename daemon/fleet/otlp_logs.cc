@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/fleet/otlp_logs.h"
 
+#include <fmt/format.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -12,6 +16,8 @@ namespace {
 constexpr int kInfo = 9;
 constexpr int kWarning = 13;
 constexpr int kError = 17;
+constexpr size_t kResourceBytesMax = size_t{64} << 10;
+constexpr size_t kRecordBytesMax = kFleetBodyBytesMax + (size_t{8} << 10);
 
 using Attributes = google::protobuf::RepeatedPtrField<otlp::KeyValue>;
 
@@ -58,6 +64,7 @@ void AddRecord(const FleetRow& row, otlp::ScopeLogs& logs) {
   AddText(attributes, "nanwatch.job", row.job);
   AddText(attributes, "nanwatch.run", row.run);
   AddNumber(attributes, "nanwatch.rank", row.rank);
+  if (!row.launch.empty()) AddText(attributes, "nanwatch.launch", row.launch);
 }
 
 // The kind that a number means; kinds that do not exist become one that WhatIsWrong refuses.
@@ -74,7 +81,82 @@ FleetRow RowOf(const std::string& daemon, otlp::LogRecord& record) {
           .job = TextOf(attributes, "nanwatch.job"),
           .run = TextOf(attributes, "nanwatch.run"),
           .rank = static_cast<int32_t>(NumberOf(attributes, "nanwatch.rank")),
+          .launch = TextOf(attributes, "nanwatch.launch"),
           .body = std::move(*record.mutable_body()->mutable_bytes_value())};
+}
+
+// ---- decoding, a record at a time: a body of empty records costs no memory
+
+const Status& NoLogs() {
+  static const Status status(ErrorKind::kInvalid,
+                             "the body is no OTLP logs request in protobuf's encoding");
+  return status;
+}
+
+// Calls `take` for each field `number` of a message, which holds bytes; others are passed over.
+template <typename Take>
+Status ForEachPiece(std::string_view message, int number, const Take& take) {
+  using Wire = google::protobuf::internal::WireFormatLite;
+  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(message.data()),
+                                                static_cast<int>(message.size()));
+  const uint32_t wanted = Wire::MakeTag(number, Wire::WIRETYPE_LENGTH_DELIMITED);
+  while (const uint32_t tag = stream.ReadTag()) {
+    if (tag != wanted) {
+      if (!Wire::SkipField(&stream, tag)) return NoLogs();
+      continue;
+    }
+    int length = 0;
+    if (!stream.ReadVarintSizeAsInt(&length)) return NoLogs();
+    const auto at = static_cast<size_t>(stream.CurrentPosition());
+    if (!stream.Skip(length)) return NoLogs();
+    if (Status taken = take(message.substr(at, static_cast<size_t>(length))); !taken.ok())
+      return taken;
+  }
+  return stream.ConsumedEntireMessage() ? Status() : NoLogs();
+}
+
+void Reject(std::string why, DecodedLogs& decoded) {
+  if (decoded.rejected++ == 0) decoded.reason = std::move(why);
+}
+
+Status DecodeRecord(const std::string& daemon, std::string_view bytes, DecodedLogs& decoded) {
+  if (bytes.size() > kRecordBytesMax) {
+    Reject("the record is too long", decoded);
+    return Status();
+  }
+  otlp::LogRecord record;
+  if (!record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return NoLogs();
+  FleetRow row = RowOf(daemon, record);
+  std::string wrong = WhatIsWrong(row);
+  if (!wrong.empty()) {
+    Reject(std::move(wrong), decoded);
+    return Status();
+  }
+  if (decoded.rows.size() == kLogsRowsMax)
+    return Status(ErrorKind::kFull,
+                  fmt::format("more than {} rows: send less at once", kLogsRowsMax));
+  decoded.rows.push_back(std::move(row));
+  return Status();
+}
+
+// Its attributes may stand behind its records.
+Status DecodeResource(std::string_view bytes, DecodedLogs& decoded) {
+  std::string daemon;
+  Status known =
+      ForEachPiece(bytes, otlp::ResourceLogs::kResourceFieldNumber, [&](std::string_view piece) {
+        otlp::Resource resource;
+        if (piece.size() > kResourceBytesMax) return Status();
+        if (!resource.ParseFromArray(piece.data(), static_cast<int>(piece.size()))) return NoLogs();
+        daemon = TextOf(resource.attributes(), "nanwatch.daemon");
+        return Status();
+      });
+  if (!known.ok()) return known;
+  return ForEachPiece(
+      bytes, otlp::ResourceLogs::kScopeLogsFieldNumber, [&](std::string_view scope) {
+        return ForEachPiece(
+            scope, otlp::ScopeLogs::kLogRecordsFieldNumber,
+            [&](std::string_view record) { return DecodeRecord(daemon, record, decoded); });
+      });
 }
 
 }  // namespace
@@ -100,24 +182,11 @@ std::string EncodeLogs(std::span<const FleetRow> rows, const std::string& host) 
 }
 
 Result<DecodedLogs> DecodeLogs(std::string_view body) {
-  otlp::LogsRequest request;
-  if (!request.ParseFromArray(body.data(), static_cast<int>(body.size())))
-    return Status(ErrorKind::kInvalid, "the body is no OTLP logs request in protobuf's encoding");
   DecodedLogs decoded;
-  for (otlp::ResourceLogs& resource : *request.mutable_resource_logs()) {
-    const std::string daemon = TextOf(resource.resource().attributes(), "nanwatch.daemon");
-    for (otlp::ScopeLogs& logs : *resource.mutable_scope_logs()) {
-      for (otlp::LogRecord& record : *logs.mutable_log_records()) {
-        FleetRow row = RowOf(daemon, record);
-        std::string wrong = WhatIsWrong(row);
-        if (wrong.empty()) {
-          decoded.rows.push_back(std::move(row));
-        } else if (decoded.rejected++ == 0) {
-          decoded.reason = std::move(wrong);
-        }
-      }
-    }
-  }
+  Status read =
+      ForEachPiece(body, otlp::LogsRequest::kResourceLogsFieldNumber,
+                   [&](std::string_view resource) { return DecodeResource(resource, decoded); });
+  if (!read.ok()) return read;
   return decoded;
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/loop/open_store.h"
 
-#include <cstdint>
 #include <string>
 
 #include "daemon/base/directories.h"
+#include "daemon/ingest/launch_of_process.h"
 #include "daemon/loop/listener.h"
-#include "daemon/store/outbox.h"
+#include "daemon/store/outbox_options.h"
 
 namespace nanwatch {
 namespace {
@@ -24,9 +24,9 @@ Result<Store> OpenStore(const DaemonOptions& options, Store::WhenDamaged when_da
                         const Clock& clock, Listener& listener) {
   Result<Store> store = OpenLimitedStore(options, when_damaged);
   if (!store.ok() || !options.outbox) return store;
-  const uint64_t bytes_max =
-      options.database_bytes_max == 0 ? kOutboxBytesMax : options.database_bytes_max / 4;
-  const Result<std::string> note = store->KeepOutbox(clock.real_ns(), bytes_max);
+  OutboxOptions outbox = {.launch_of = LaunchOfProcess};
+  if (options.database_bytes_max != 0) outbox.bytes_max = options.database_bytes_max / 4;
+  const Result<std::string> note = store->KeepOutbox(clock.real_ns(), outbox);
   if (!note.ok()) {
     listener.Trouble("the fleet hears nothing of this host until the daemon is started again: " +
                      note.status().message());

@@ -10,8 +10,7 @@
 namespace nanwatch {
 
 // Where the outbox fails the database is opened without one, and `listener` hears of it.
-[[nodiscard]] Result<Store> OpenStore(const DaemonOptions& options,
-                                      Store::WhenDamaged when_damaged, const Clock& clock,
-                                      Listener& listener);
+[[nodiscard]] Result<Store> OpenStore(const DaemonOptions& options, Store::WhenDamaged when_damaged,
+                                      const Clock& clock, Listener& listener);
 
 }  // namespace nanwatch

@@ -47,6 +47,23 @@ Status WriteSent(const std::string& state_dir, const SentUpTo& sent) {
 
 // ---- reading
 
+Result<OutboxLoss> ReadLoss(const Database& database) {
+  Result<Statement> read = database.Prepare(
+      "SELECT lost_conclusions, lost_runs, lost_findings, lost_steps, lost_outboxes"
+      " FROM outbox_self");
+  if (!read.ok()) return read.status();
+  const Result<bool> row = read->Next();
+  if (!row.ok()) return row.status();
+  OutboxLoss loss;
+  if (!*row) return loss;
+  loss.set_conclusions(read->Unsigned(0));
+  loss.set_runs(read->Unsigned(1));
+  loss.set_findings(read->Unsigned(2));
+  loss.set_steps(read->Unsigned(3));
+  loss.set_outboxes(read->Unsigned(4));
+  return loss;
+}
+
 Result<OutboxReader> OutboxReader::Open(const std::string& state_dir) {
   const std::string path = DatabasePath(state_dir);
   struct stat info {};
@@ -71,7 +88,7 @@ Result<std::vector<FleetRow>> OutboxReader::Pending(const SentUpTo& sent, size_t
   if (!snapshot.ok()) return snapshot.status();
   for (size_t lane = 0; lane < sent.size(); ++lane) {
     Result<Statement> read = database_.Prepare(
-        "SELECT sequence, daemon, recorded_ns, kind, job, run, rank, body FROM outbox"
+        "SELECT sequence, daemon, recorded_ns, kind, job, run, rank, launch, body FROM outbox"
         " WHERE lane = ?1 AND sequence > ?2 ORDER BY sequence");
     if (!read.ok()) return read.status();
     read->Bind(1, static_cast<int64_t>(lane)).BindUnsigned(2, sent[lane]);
@@ -86,7 +103,8 @@ Result<std::vector<FleetRow>> OutboxReader::Pending(const SentUpTo& sent, size_t
                       .job = read->Text(4),
                       .run = read->Text(5),
                       .rank = static_cast<int32_t>(read->Integer(6)),
-                      .body = read->Text(7)});
+                      .launch = read->Text(7),
+                      .body = read->Text(8)});
       bytes += rows.back().body.size();
     }
   }

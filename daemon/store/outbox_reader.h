@@ -12,6 +12,7 @@
 #include "daemon/base/status.h"
 #include "daemon/fleet/fleet_row.h"
 #include "daemon/store/sqlite.h"
+#include "fleet.pb.h"
 
 namespace nanwatch {
 
@@ -22,6 +23,9 @@ using SentUpTo = std::array<uint64_t, kFleetLanes>;
 [[nodiscard]] SentUpTo ReadSent(const std::string& state_dir);
 Status WriteSent(const std::string& state_dir, const SentUpTo& sent);
 
+// What an outbox in this database let go of, to stay within its limits.
+[[nodiscard]] Result<OutboxLoss> ReadLoss(const Database& database);
+
 // Reads rows while a daemon writes them.
 class OutboxReader {
  public:
@@ -31,6 +35,7 @@ class OutboxReader {
   // What was not sent yet, lane by lane; at most so many, and not much more than `bytes_max`.
   [[nodiscard]] Result<std::vector<FleetRow>> Pending(const SentUpTo& sent, size_t rows_max,
                                                       size_t bytes_max) const;
+  [[nodiscard]] Result<OutboxLoss> Loss() const { return ReadLoss(database_); }
   // As Store::ChangeCounter.
   [[nodiscard]] Result<int64_t> ChangeCounter() const;
   // How many rows wait, and when the oldest of them was written, by the daemon's clock; 0: none.

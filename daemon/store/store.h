@@ -20,6 +20,7 @@
 #include "daemon/base/status.h"
 #include "daemon/ingest/exit_file.h"
 #include "daemon/ingest/run_batch.h"
+#include "daemon/store/outbox_options.h"
 #include "verdict.pb.h"
 
 namespace nanwatch {
@@ -75,7 +76,7 @@ class Store {
 
   // From now on what the fleet is to know goes into the outbox too (outbox.h). Gives a sentence for
   // the user, or "".
-  [[nodiscard]] Result<std::string> KeepOutbox(uint64_t now_real_ns, uint64_t bytes_max);
+  [[nodiscard]] Result<std::string> KeepOutbox(uint64_t now_real_ns, OutboxOptions options);
 
   // ---- writing
   // One transaction for all: rows that are there already are not written twice. It survives that

@@ -2,6 +2,7 @@
 #include "daemon/fleet/otlp_logs.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <functional>
 
@@ -102,6 +103,67 @@ TEST(OtlpLogs, AnswersSayWhatWasRejected) {
   EXPECT_EQ(answer->rejected, 3u);
   EXPECT_EQ(answer->reason, "no");
   EXPECT_FALSE(DecodeLogsAnswer("<html>").ok());
+}
+
+// A field of bytes: tag and length in one byte each, or more of the length.
+std::string PieceOf(int number, const std::string& content) {
+  std::string piece(1, static_cast<char>((number << 3) | 2));
+  size_t length = content.size();
+  for (; length > 127; length >>= 7) piece += static_cast<char>((length & 127) | 128);
+  return piece + static_cast<char>(length) + content;
+}
+
+size_t PeakKb() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<size_t>(usage.ru_maxrss);
+}
+
+TEST(OtlpLogs, MillionsOfEmptyRecordsTakeNoMemory) {
+  std::string records;
+  for (int i = 0; i < 4'000'000; ++i) records += PieceOf(2, "");
+  const std::string body = PieceOf(1, PieceOf(2, records));
+  const size_t before = PeakKb();
+  const Result<DecodedLogs> decoded = DecodeLogs(body);
+  ASSERT_TRUE(decoded.ok()) << decoded.status().message();
+  EXPECT_EQ(decoded->rejected, 4'000'000u);
+  EXPECT_TRUE(decoded->rows.empty());
+  EXPECT_LT(PeakKb() - before, 20'000u);
+}
+
+TEST(OtlpLogs, TakesNoMoreRowsThanItSays) {
+  std::vector<FleetRow> rows;
+  for (uint64_t i = 1; i <= kLogsRowsMax + 1; ++i) rows.push_back(StepRow(i));
+  EXPECT_EQ(DecodeLogs(EncodeLogs(rows, "h")).status().kind(), ErrorKind::kFull);
+  rows.pop_back();
+  EXPECT_EQ(DecodeLogs(EncodeLogs(rows, "h"))->rows.size(), kLogsRowsMax);
+}
+
+TEST(OtlpLogs, KnowsADaemonThatIsNamedBehindItsRecords) {
+  const std::vector<FleetRow> rows = {StepRow(1)};
+  const std::string body = EncodeLogs(rows, "h");
+  // The resource is the first field of the one that the body has, and shorter than 128 bytes or not.
+  const size_t begin = body.find('\x0a', 1);
+  ASSERT_NE(begin, std::string::npos);
+  size_t at = begin + 1;
+  size_t length = 0;
+  for (int shift = 0;; shift += 7) {
+    const auto byte = static_cast<unsigned char>(body[at++]);
+    length |= static_cast<size_t>(byte & 127) << shift;
+    if (byte < 128) break;
+  }
+  const std::string resource = body.substr(begin, at + length - begin);
+  const std::string turned =
+      body.substr(0, begin) + body.substr(begin + resource.size()) + resource;
+  const Result<DecodedLogs> decoded = DecodeLogs(turned);
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_EQ(decoded->rows, rows);
+}
+
+TEST(OtlpLogs, ATornBodyIsNone) {
+  const std::string body = EncodeLogs(std::vector<FleetRow>{StepRow(1), StepRow(2)}, "h");
+  for (size_t length = 1; length < body.size(); ++length)
+    EXPECT_FALSE(DecodeLogs(std::string_view(body).substr(0, length)).ok()) << length;
 }
 
 }  // namespace

@@ -5,8 +5,10 @@
 
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "daemon/base/directories.h"
+#include "daemon/store/database_file.h"
 #include "daemon/store/store.h"
 #include "fleet.pb.h"
 #include "tests/daemon/store/batch_builder.h"
@@ -21,10 +23,10 @@ constexpr uint64_t kNowNs = uint64_t{1'764'203'000} * kSecondNs;
 class OutboxTest : public testing::Test {
  protected:
   static Store Open(const std::string& state_dir, uint64_t now_ns = kNowNs,
-                    uint64_t bytes_max = kOutboxBytesMax) {
+                    OutboxOptions options = {}) {
     Result<Store> store = Store::OpenForWriting(DatabasePath(state_dir));
     EXPECT_TRUE(store.ok()) << store.status().message();
-    const Result<std::string> note = store->KeepOutbox(now_ns, bytes_max);
+    const Result<std::string> note = store->KeepOutbox(now_ns, options);
     EXPECT_TRUE(note.ok()) << note.status().message();
     note_ = *note;
     return *std::move(store);
@@ -119,20 +121,181 @@ TEST_F(OutboxTest, StepsAndStatesComeOnceInTenSeconds) {
   EXPECT_TRUE(facts.state().ended());
 }
 
-TEST_F(OutboxTest, CountsOfKnownSitesComeWithTheState) {
+TEST_F(OutboxTest, CountsOfKnownSitesComeWithTheStateAndAreNoRowsOfTheirOwn) {
   Store store = Open(dir_.path());
   ASSERT_TRUE(store.Commit({BatchOf(7, "train")}, kNowNs).ok());
-  RunBatch counted = BatchOf(7, "train");
-  AddSite(counted, 1, 40);
-  ASSERT_TRUE(store.Commit({counted}, kNowNs + kSecondNs).ok());
-  EXPECT_EQ(CountKinds(Pending())[FleetKind::kFindings], 0);
-  ASSERT_TRUE(store.Commit({BatchOf(7, "train")}, kNowNs + 11 * kSecondNs).ok());
+  for (uint64_t second = 1; second <= 60; ++second) {
+    RunBatch counted = BatchOf(7, "train");
+    AddSite(counted, 1, 40 * second);
+    ASSERT_TRUE(store.Commit({counted}, kNowNs + second * kSecondNs).ok());
+  }
   const std::vector<FleetRow> rows = Pending();
-  ASSERT_EQ(KindsOf(rows), (std::vector<FleetKind>{FleetKind::kRun, FleetKind::kFindings}));
-  RunFacts findings;
-  ASSERT_TRUE(findings.ParseFromString(rows[1].body));
-  ASSERT_EQ(findings.sites_size(), 1);
-  EXPECT_EQ(findings.sites(0).count(), 40u);
+  ASSERT_EQ(KindsOf(rows), (std::vector<FleetKind>{FleetKind::kRun}));
+  RunFacts state;
+  ASSERT_TRUE(state.ParseFromString(rows[0].body));
+  ASSERT_EQ(state.sites_size(), 1);
+  EXPECT_EQ(state.sites(0).count(), 2'400u);
+}
+
+TEST_F(OutboxTest, CountsOfAnIncidentReplaceItsRowThatWaits) {
+  Store store = Open(dir_.path());
+  RunBatch batch = BatchOf(7, "train");
+  ASSERT_TRUE(store.Commit({batch}, kNowNs).ok());
+  Incident incident = IncidentOf(batch, "aten::log");
+  incident.mutable_origin()->set_ticket(5);
+  uint64_t newest = 0;
+  int changes = 0;
+  for (uint64_t second = 0; second < 3'600; ++second) {
+    incident.set_count(second + 1);
+    incident.set_last_step(static_cast<int64_t>(second));
+    ASSERT_TRUE(store.Commit({batch}, kNowNs + second * kSecondNs).ok());
+    ASSERT_TRUE(store.ReplaceIncidents("train", {incident}).ok());
+    if (second % 60 != 0 && second != 10) continue;
+    const std::vector<FleetRow> rows = Pending();
+    ASSERT_EQ(CountKinds(rows)[FleetKind::kIncident], 1);
+    changes += std::exchange(newest, rows[0].sequence) != rows[0].sequence ? 1 : 0;
+  }
+  EXPECT_GT(changes, 3);
+  EXPECT_LT(changes, 15) << "ever less often";
+  // What is not a count comes at once.
+  incident.add_reach("parameter");
+  ASSERT_TRUE(store.ReplaceIncidents("train", {incident}).ok());
+  EXPECT_EQ(Pending()[0].body, incident.SerializeAsString());
+  // So do the last counts of a job that has ended.
+  incident.set_count(9'999);
+  ASSERT_TRUE(store.ReplaceIncidents("train", {incident}).ok());
+  EXPECT_NE(Pending()[0].body, incident.SerializeAsString());
+  batch.state.set_ended(true);
+  ASSERT_TRUE(store.Commit({batch}, kNowNs + 3'600 * kSecondNs).ok());
+  ASSERT_TRUE(store.ReplaceIncidents("train", {incident}).ok());
+  EXPECT_EQ(Pending()[0].body, incident.SerializeAsString());
+}
+
+TEST_F(OutboxTest, AStormOfOneRunDoesNotHideTheFirstFindingsOfAnother) {
+  Store store = Open(dir_.path(), kNowNs, {.bytes_max = 60'000});
+  uint64_t now_ns = kNowNs;
+  for (uint64_t ticket = 0; ticket < 600; ++ticket, now_ns += kSecondNs) {
+    RunBatch storm = BatchOf(7, "train");
+    AddRecord(storm, ticket);
+    ASSERT_TRUE(store.Commit({storm}, now_ns).ok());
+  }
+  RunBatch later = BatchOf(8, "train");
+  AddRecord(later, 1);
+  ASSERT_TRUE(store.Commit({later}, now_ns).ok());
+  RunFacts storm, other;
+  RunFacts state;
+  for (const FleetRow& row : Pending()) {
+    RunFacts facts;
+    ASSERT_TRUE(facts.ParseFromString(row.body));
+    if (row.kind == FleetKind::kRun && row.run == RunId(7)) state = facts;
+    if (row.kind == FleetKind::kFindings) (row.run == RunId(7) ? storm : other).MergeFrom(facts);
+  }
+  EXPECT_EQ(other.records_size(), 1);
+  ASSERT_GT(storm.records_size(), 50);
+  EXPECT_EQ(storm.records(0).ticket(), 0u);
+  EXPECT_EQ(storm.records(storm.records_size() - 1).ticket(),
+            static_cast<uint64_t>(storm.records_size()) - 1)
+      << "the first ones, without a gap";
+}
+
+TEST_F(OutboxTest, HasAtMostSoManyRows) {
+  Store store = Open(dir_.path(), kNowNs, {.rows_max = 100});
+  for (uint64_t nonce = 1; nonce <= 300; ++nonce) {
+    RunBatch batch = BatchOf(nonce, "train");
+    AddStep(batch, 1);
+    AddRecord(batch, 1);
+    ASSERT_TRUE(store.Commit({batch}, kNowNs + nonce * kSecondNs).ok());
+  }
+  EXPECT_LE(Pending().size(), 101u);
+  EXPECT_GT(Pending().size(), 90u);
+}
+
+TEST_F(OutboxTest, ARunThatSendsNoEndOfRecordsSaysHowManyItLeftOut) {
+  Store store = Open(dir_.path());
+  RunBatch batch = BatchOf(7, "train");
+  for (uint64_t ticket = 0; ticket < kOutboxRecordsPerRunMax + 500; ++ticket)
+    AddRecord(batch, ticket);
+  ASSERT_TRUE(store.Commit({batch}, kNowNs).ok());
+  RunFacts state;
+  int records = 0;
+  for (const FleetRow& row : Pending()) {
+    RunFacts facts;
+    ASSERT_TRUE(facts.ParseFromString(row.body));
+    records += facts.records_size();
+    if (row.kind == FleetKind::kRun) state = facts;
+  }
+  EXPECT_EQ(records, static_cast<int>(kOutboxRecordsPerRunMax));
+  EXPECT_EQ(state.state().records_dropped(), 500u);
+}
+
+TEST_F(OutboxTest, WhatARunLostIsInItsStateAlsoWhenItHasEndedAndTheDaemonIsStartedAgain) {
+  {
+    Store store = Open(dir_.path(), kNowNs, {.bytes_max = 25'000});
+    RunBatch first = BatchOf(7, "train");
+    AddRecord(first, 1'000);
+    ASSERT_TRUE(store.Commit({first}, kNowNs).ok());
+    RunBatch ended = BatchOf(7, "train");
+    for (uint64_t ticket = 0; ticket < 100; ++ticket) {
+      AddRecord(ended, ticket);
+      ended.records.back().mutable_value()->set_param(std::string(100, 'p'));
+    }
+    ended.state.set_ended(true);
+    ASSERT_TRUE(store.Commit({ended}, kNowNs).ok());
+    RunBatch other = BatchOf(8, "other");
+    for (uint64_t ticket = 0; ticket < 100; ++ticket) {
+      AddRecord(other, ticket);
+      other.records.back().mutable_value()->set_param(std::string(150, 'p'));
+    }
+    ASSERT_TRUE(store.Commit({other}, kNowNs + kSecondNs).ok());
+  }
+  Store store = Open(dir_.path(), kNowNs + 2 * kSecondNs, {.bytes_max = 25'000});
+  EXPECT_NE(note_.find("100 findings"), std::string::npos) << note_;
+  ASSERT_TRUE(store.Commit({BatchOf(9)}, kNowNs + 3 * kSecondNs).ok());
+  uint64_t dropped = 0;
+  for (const FleetRow& row : Pending()) {
+    RunFacts facts;
+    ASSERT_TRUE(facts.ParseFromString(row.body));
+    if (row.run == RunId(7) && row.kind == FleetKind::kRun)
+      dropped = facts.state().records_dropped();
+  }
+  EXPECT_EQ(dropped, 100u);
+}
+
+TEST_F(OutboxTest, CountsAgainAfterEachTransactionThatFailed) {
+  Store store = Open(dir_.path(), kNowNs, {.bytes_max = 100'000});
+  RunBatch batch = BatchOf(7, "train");
+  ASSERT_TRUE(store.Commit({batch}, kNowNs).ok());
+  ASSERT_TRUE(store.LimitSize(1).ok());
+  Incident large = IncidentOf(batch, "aten::log");
+  large.set_expected_by(std::string(50'000, 'x'));
+  for (int i = 0; i < 5; ++i)
+    ASSERT_EQ(store.ReplaceIncidents("train", {large}).kind(), ErrorKind::kFull);
+  ASSERT_TRUE(store.LimitSize(kDatabaseBytesMax).ok());
+  // Had it counted what was rolled back, it would let go of the row that it has just got.
+  ASSERT_TRUE(store.ReplaceIncidents("train", {large}).ok());
+  EXPECT_EQ(CountKinds(Pending())[FleetKind::kIncident], 1);
+  EXPECT_EQ(CountKinds(Pending())[FleetKind::kRun], 1);
+  EXPECT_EQ(OutboxReader::Open(dir_.path())->Loss()->runs(), 0u);
+}
+
+TEST_F(OutboxTest, ADatabaseInThePlaceOfAnotherSaysThatRowsAreGone) {
+  {
+    Store store = Open(dir_.path());
+    EXPECT_EQ(note_, "");
+    ASSERT_TRUE(store.Commit({BatchOf(7, "train")}, kNowNs).ok());
+  }
+  ASSERT_TRUE(MoveAside(DatabasePath(dir_.path())).ok());
+  Store store = Open(dir_.path(), kNowNs + kSecondNs);
+  EXPECT_NE(note_.find("does not reach the fleet"), std::string::npos) << note_;
+  ASSERT_TRUE(store.Commit({BatchOf(8, "train")}, kNowNs + 2 * kSecondNs).ok());
+  OutboxLoss loss;
+  for (const FleetRow& row : Pending()) {
+    if (row.kind != FleetKind::kLoss) continue;
+    ASSERT_TRUE(loss.ParseFromString(row.body));
+  }
+  EXPECT_EQ(loss.outboxes(), 1u);
+  Open(dir_.path(), kNowNs + 3 * kSecondNs);
+  EXPECT_EQ(note_, "") << "it is said once";
 }
 
 TEST_F(OutboxTest, WhatWasConcludedComesFirstAndOnce) {
@@ -211,7 +374,7 @@ TEST_F(OutboxTest, NothingOfATransactionThatFailsIsInIt) {
 }
 
 TEST_F(OutboxTest, StaysWithinItsBoundAndKeepsConclusionsLongest) {
-  Store store = Open(dir_.path(), kNowNs, 40'000);
+  Store store = Open(dir_.path(), kNowNs, {.bytes_max = 40'000});
   uint64_t now_ns = kNowNs;
   RunBatch first = BatchOf(7, "train");
   AddStep(first, 0);

@@ -36,7 +36,7 @@ int Play(const std::string& state_dir, uint64_t nonce) {
   const SystemClock clock;
   Result<Store> store = Store::OpenForWriting(DatabasePath(state_dir));
   if (!store.ok()) return Fail(store.status());
-  const Result<std::string> note = store->KeepOutbox(clock.real_ns(), kOutboxBytesMax);
+  const Result<std::string> note = store->KeepOutbox(clock.real_ns(), {});
   if (!note.ok()) return Fail(note.status());
   const Result<RunFacts> facts = store->Facts(RunId(nonce));
   uint64_t ticket = facts.ok() ? static_cast<uint64_t>(facts->records_size()) : 0;
