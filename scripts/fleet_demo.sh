@@ -5,25 +5,27 @@
 #
 #   scripts/fleet_demo.sh
 #
-# Installs what is missing. Leaves nothing behind but the build.
+# Installs what building needs, builds, and leaves nothing behind but that. PostgreSQL has to be installed already: its
+# package starts a service, which this script leaves to whoever owns the host.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 fail() { echo "fleet_demo: $*" >&2; exit 1; }
 case ${1:-} in
   "") ;;
-  -h | --help) sed -n '3,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '3,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) fail "'$1' is unknown; see --help" ;;
 esac
 
-scripts/setup.sh
-python=${NANWATCH_PYTHON:-$PWD/.venv/bin/python}
-if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then
-  # A host may have services already: only the programs are wanted, not one more cluster.
+compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ||
   fail "PostgreSQL is missing: install it (Debian: apt-get install postgresql), then run this again"
-fi
+scripts/setup.sh --fleet
+python=${NANWATCH_PYTHON:-$PWD/.venv/bin/python}
 postgres=$(compgen -G '/usr/lib/postgresql/*/bin' | sort -V | tail -n 1)
-[[ -e build/release/build.ninja ]] || cmake --preset release -DNANWATCH_PYTHON:FILEPATH="$python" -DNANWATCH_TESTS=OFF
+tests=()
+[[ -e build/release/build.ninja ]] || tests=(-DNANWATCH_TESTS=OFF)
+# Also where there is a tree: it may have been made while libpqxx was missing.
+cmake --preset release -DNANWATCH_PYTHON:FILEPATH="$python" "${tests[@]}" >/dev/null
 cmake --build --preset release --target nanwatch nanwatchd nanwatch-gather nanwatch_entry nanwatch_observer
 bin=$PWD/build/release/bin
 
@@ -41,11 +43,12 @@ trap cleanup EXIT
 
 echo "fleet_demo: PostgreSQL in $folder"
 chmod 711 "$folder"
-mkdir "$folder/pg"
+# Whoever reaches its socket is its superuser: nobody but us, and postgres where we are root.
+mkdir -m 700 "$folder/pg"
 if ((EUID == 0)); then chown postgres "$folder/pg"; fi
 "${as_user[@]}" "$postgres/initdb" -D "$folder/pg/data" -U owner -A trust --no-sync >/dev/null
 "${as_user[@]}" "$postgres/pg_ctl" start -w -D "$folder/pg/data" -l "$folder/pg/log" \
-  -o "-c listen_addresses='' -c unix_socket_directories=$folder/pg" >/dev/null
+  -o "-c listen_addresses='' -c unix_socket_directories=$folder/pg -c unix_socket_permissions=0700" >/dev/null
 database() { echo "host=$folder/pg dbname=postgres user=$1"; }
 "$bin/nanwatch-gather" maintain --database "$(database owner)"
 "$postgres/psql" -q -d "$(database owner)" -c \

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "daemon/report/text_layout.h"
+#include "daemon/report/cell_text.h"
 
 namespace nanwatch {
 namespace {
@@ -27,6 +27,15 @@ std::string Escaped(const std::string& text) {
   return escaped;
 }
 
+// "1, 3, ..."
+template <typename Ranks>
+std::string ListOf(const Ranks& ranks, int count) {
+  std::string text;
+  for (int i = 0; i < ranks.size() && i < kRanksNamed; ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return count > kRanksNamed ? text + ", ..." : text;
+}
+
 }  // namespace
 
 Result<FleetVerdict> AskFleetVerdict(const HttpClientOptions& fleet, const std::string& job) {
@@ -45,14 +54,35 @@ Result<FleetVerdict> AskFleetVerdict(const HttpClientOptions& fleet, const std::
   return verdict;
 }
 
-std::string SilentRanks(const FleetVerdict& verdict) {
-  const int silent = verdict.ranks_expected() - verdict.ranks_heard();
-  if (silent <= 0) return "";
-  std::string text = std::to_string(silent) + " of " + std::to_string(verdict.ranks_expected()) +
-                     (silent == 1 ? " ranks was not heard of:" : " ranks were not heard of:");
-  for (int i = 0; i < verdict.ranks_silent_size() && i < kRanksNamed; ++i)
-    text += (i == 0 ? " " : ", ") + std::to_string(verdict.ranks_silent(i));
-  return silent > kRanksNamed ? text + ", ..." : text;
+std::vector<std::string> RemarksOn(const FleetVerdict& verdict, const std::string& job) {
+  std::vector<std::string> remarks;
+  const std::string of_all = " of " + std::to_string(verdict.ranks_expected());
+  const int behind = verdict.ranks_behind_count();
+  const int silent = verdict.ranks_expected() - verdict.ranks_heard() - behind;
+  if (silent > 0)
+    remarks.push_back(std::to_string(silent) + of_all +
+                      (silent == 1 ? " ranks was not heard of: " : " ranks were not heard of: ") +
+                      ListOf(verdict.ranks_silent(), silent));
+  if (behind > 0)
+    remarks.push_back(std::to_string(behind) + of_all +
+                      (behind == 1 ? " ranks has not ended, and nothing is heard of it: "
+                                   : " ranks have not ended, and nothing is heard of them: ") +
+                      ListOf(verdict.ranks_behind(), behind));
+  const OutboxLoss& lost = verdict.lost();
+  if (lost.findings() + lost.runs() > 0)
+    remarks.push_back("full outboxes on its hosts let go of " + std::to_string(lost.findings()) +
+                      " findings and " + std::to_string(lost.runs()) +
+                      " states of runs, of this job or others");
+  if (lost.outboxes() > 0)
+    remarks.push_back(
+        "a host of it lost its database, with what was not sent yet: its daemon's log says more");
+  if (verdict.other_launches_size() > 0) {
+    remarks.push_back("this is " + job + "@" + verdict.launch() +
+                      ", the newest launch of that id; before it: ");
+    for (int i = 0; i < verdict.other_launches_size(); ++i)
+      remarks.back() += (i == 0 ? "" : ", ") + job + "@" + verdict.other_launches(i);
+  }
+  return remarks;
 }
 
 }  // namespace nanwatch

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "daemon/base/status.h"
 #include "daemon/http/http_client.h"
@@ -14,7 +15,9 @@ namespace nanwatch {
 [[nodiscard]] Result<FleetVerdict> AskFleetVerdict(const HttpClientOptions& fleet,
                                                    const std::string& job);
 
-// "2 of 4 ranks were not heard of: 1, 3"; "" where all were.
-[[nodiscard]] std::string SilentRanks(const FleetVerdict& verdict);
+// What a person has to know beside the verdict, a sentence each: ranks that were not heard of or fell
+// silent, what was lost on the way, other launches of the same id.
+[[nodiscard]] std::vector<std::string> RemarksOn(const FleetVerdict& verdict,
+                                                 const std::string& job);
 
 }  // namespace nanwatch

@@ -9,6 +9,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/explain/parameter_reports.h"
+#include "daemon/report/cell_text.h"
 #include "daemon/report/explanation_text.h"
 #include "daemon/report/json_report.h"
 #include "daemon/report/text_layout.h"
@@ -162,13 +163,13 @@ int ReportUnseen(const ReportOptions& options, const Verdict& verdict,
 }
 
 int ReportFleet(const ReportOptions& options) {
+  if (!options.fleet.token_file.empty() && IsPlainToOthers(options.fleet.url)) Say(kTokenIsPlain);
   const Result<FleetVerdict> fleet = AskFleetVerdict(options.fleet, options.run);
   if (!fleet.ok()) {
     Say(fleet.status().message());
     return kExitFailed;
   }
-  const std::string silent = SilentRanks(*fleet);
-  if (!silent.empty()) Say(silent);
+  for (const std::string& remark : RemarksOn(*fleet, options.run)) Say(Printable(remark));
   const int printed =
       PrintAndExit(Render(options, {.verdict = fleet->verdict(), .explanation = {}}), kExitOk);
   return options.check && printed == kExitOk ? CheckExitCode(fleet->verdict()) : printed;

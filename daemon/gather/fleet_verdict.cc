@@ -2,9 +2,7 @@
 #include "daemon/gather/fleet_verdict.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "daemon/explain/explain.h"
@@ -13,67 +11,84 @@
 namespace nanwatch {
 namespace {
 
-constexpr int kSilentNamed = 64;
+constexpr int kRanksNamed = 64;
+constexpr int kReachMax = 64;  // of a run; there are fewer
 
-// The ranks of the newest attempt: those that are there, and how many there should be.
-std::pair<std::set<int32_t>, int32_t> RanksOf(const std::vector<RunFacts>& runs) {
-  int32_t attempt = 0;
-  for (const RunFacts& facts : runs) attempt = std::max(attempt, facts.run().attempt());
-  std::set<int32_t> heard;
+struct Ranks {
   int32_t expected = 0;
-  for (const RunFacts& facts : runs) {
-    if (facts.run().attempt() != attempt) continue;
-    expected = std::max(expected, facts.run().world_size());
-    heard.insert(facts.run().rank());
+  std::set<int32_t> heard;   // of them, ever
+  std::set<int32_t> behind;  // of those
+};
+
+Ranks RanksOf(const std::vector<FleetRun>& runs) {
+  Ranks ranks;
+  for (const FleetRun& run : runs)
+    ranks.expected = std::max(ranks.expected, run.facts.run().world_size());
+  for (const FleetRun& run : runs) {
+    const int32_t rank = run.facts.run().rank();
+    if (rank < 0 || rank >= std::max(ranks.expected, 1)) continue;
+    ranks.heard.insert(rank);
+    if (!run.facts.state().ended() && run.heard_ago_s > kFleetSilentSeconds)
+      ranks.behind.insert(rank);
   }
-  return {heard, expected};
+  return ranks;
+}
+
+// A world size may be any number: no longer than there are ranks.
+void NameSilent(const Ranks& ranks, FleetVerdict& fleet) {
+  for (int32_t rank = 0; rank < ranks.expected; ++rank) {
+    if (fleet.ranks_silent_size() == kRanksNamed) return;
+    if (!ranks.heard.contains(rank)) fleet.add_ranks_silent(rank);
+  }
 }
 
 }  // namespace
 
-std::vector<RunFacts> FactsOfRows(std::vector<FleetRow> rows, bool is_whole) {
-  std::sort(rows.begin(), rows.end(), [](const FleetRow& a, const FleetRow& b) {
-    return std::tie(a.sequence, a.daemon) < std::tie(b.sequence, b.daemon);
-  });
-  std::map<std::string, RunFacts> findings;
-  std::map<std::string, RunFacts> states;
-  for (const FleetRow& row : rows) {
-    RunFacts facts;
-    if (row.kind != FleetKind::kRun && row.kind != FleetKind::kFindings) continue;
-    if (!facts.ParseFromString(row.body)) continue;
-    if (row.kind == FleetKind::kRun) {
-      states[row.run] = std::move(facts);
-    } else {
-      MergeInto(findings[row.run], facts);
+// All of a run at once: to merge one row after the other takes the square of their number.
+void AddFindings(const FindingsByRun& findings, bool is_whole, std::vector<FleetRun>& runs) {
+  for (FleetRun& run : runs) {
+    if (!is_whole) {
+      RunState& state = *run.facts.mutable_state();
+      state.set_records_dropped(state.records_dropped() + 1);
     }
+    const auto found = findings.find(run.run);
+    if (found == findings.end()) continue;
+    RunFacts all;
+    for (const std::string& body : found->second) {
+      if (!all.MergeFromString(body)) continue;
+      if (all.reach_size() > kReachMax)
+        all.mutable_reach()->DeleteSubrange(kReachMax, all.reach_size() - kReachMax);
+    }
+    all.clear_run();
+    all.clear_state();
+    RunFacts facts;
+    MergeInto(facts, all);
+    MergeInto(facts, run.facts);
+    run.facts = std::move(facts);
   }
-  std::vector<RunFacts> runs;
-  for (auto& [id, state] : states) {
-    if (!is_whole) state.mutable_state()->set_records_dropped(state.state().records_dropped() + 1);
-    RunFacts facts = std::move(findings[id]);
-    MergeInto(facts, state);
-    runs.push_back(std::move(facts));
-  }
-  return runs;
 }
 
-FleetVerdict JudgeFleet(const std::vector<RunFacts>& runs) {
+FleetVerdict JudgeFleet(const std::vector<FleetRun>& runs) {
+  std::vector<RunFacts> facts;
+  facts.reserve(runs.size());
+  for (const FleetRun& run : runs) facts.push_back(run.facts);
   FleetVerdict fleet;
-  *fleet.mutable_verdict() = Diagnose(runs);
-  const auto [heard, expected] = RanksOf(runs);
-  fleet.set_ranks_expected(expected);
-  for (int32_t rank = 0; rank < expected; ++rank) {
-    if (heard.contains(rank)) {
-      fleet.set_ranks_heard(fleet.ranks_heard() + 1);
-    } else if (fleet.ranks_silent_size() < kSilentNamed) {
-      fleet.add_ranks_silent(rank);
-    }
+  *fleet.mutable_verdict() = Diagnose(facts);
+  const Ranks ranks = RanksOf(runs);
+  fleet.set_ranks_expected(ranks.expected);
+  const auto heard = static_cast<int32_t>(ranks.heard.size());
+  const auto behind = static_cast<int32_t>(ranks.behind.size());
+  fleet.set_ranks_heard(heard - behind);
+  fleet.set_ranks_behind_count(behind);
+  for (const int32_t rank : ranks.behind) {
+    if (fleet.ranks_behind_size() < kRanksNamed) fleet.add_ranks_behind(rank);
   }
+  NameSilent(ranks, fleet);
   Verdict& verdict = *fleet.mutable_verdict();
   const bool looks_well = verdict.verdict() == "clean" || verdict.verdict() == "expected";
-  if (looks_well && fleet.ranks_heard() < expected) {
+  if (looks_well && (heard < ranks.expected || behind > 0)) {
     verdict.set_verdict("unknown");
-    verdict.set_unknown_because("ranks_not_heard");
+    verdict.set_unknown_because(heard < ranks.expected ? "ranks_not_heard" : "ranks_behind");
   }
   return fleet;
 }

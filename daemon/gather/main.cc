@@ -4,17 +4,24 @@
 
 #include <CLI/CLI.hpp>
 
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/command_line.h"
+#include "daemon/fleet/otlp_logs.h"
 #include "daemon/gather/fleet_answers.h"
 #include "daemon/gather/fleet_reader.h"
 #include "daemon/gather/gather_answers.h"
 #include "daemon/gather/postgres.h"
+#include "daemon/gather/postgres_address.h"
 #include "daemon/gather/row_queue.h"
 #include "daemon/http/http_server.h"
 #include "daemon/http/listen_address.h"
@@ -26,8 +33,12 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kWrongUse = 2;
 constexpr size_t kBodyBytesMax = size_t{16} << 20;
+constexpr size_t kBodiesBytesMax = size_t{128} << 20;
 // A connection takes a thread while it is open, and senders keep theirs.
 constexpr size_t kConnectionsMax = 1024;
+
+constexpr int kQuestionsAtOnce = 2;
+constexpr std::chrono::seconds kEndsWithin{5};
 
 struct CommandLine {
   std::string database;
@@ -48,18 +59,42 @@ void Say(const std::string& sentence) {
                sentence.c_str());
 }
 
+// Empty where nothing is to be read.
+Result<std::vector<std::unique_ptr<FleetReader>>> MakeReaders(const std::string& connection) {
+  std::vector<std::unique_ptr<FleetReader>> readers;
+  if (connection.empty()) return readers;
+  const Result<std::string> database = WithTimeouts(connection);
+  if (!database.ok()) return database.status();
+  for (int i = 0; i < kQuestionsAtOnce; ++i) readers.push_back(MakeFleetReader(*database));
+  return readers;
+}
+
+// Neither a database that does not answer nor a slow sender holds up who ends us: what is not
+// committed was not acknowledged, and is sent again.
+void EndSoon() {
+  std::thread([] {
+    std::this_thread::sleep_for(kEndsWithin);
+    Say("what waits is not waited for: its senders keep it");
+    std::_Exit(0);
+  }).detach();
+}
+
 int Serve(const CommandLine& asked) {
   const std::optional<ListenAddress> listen = ParseListen(asked.listen);
   if (!listen.has_value())
     return Refuse(
         "--listen is '" + asked.listen + "': give an address and a port, for example 0.0.0.0:4318",
         kWrongUse);
-  HttpServerOptions options = {.address = listen->address,
-                               .port = listen->port,
-                               .token = "",
-                               .names = {},
-                               .body_bytes_max = kBodyBytesMax,
-                               .connections_max = kConnectionsMax};
+  HttpServerOptions options = {
+      .address = listen->address,
+      .port = listen->port,
+      .token = "",
+      .names = {},
+      .body_bytes_max = kBodyBytesMax,
+      .bodies_bytes_max = kBodiesBytesMax,
+      .connections_max = kConnectionsMax,
+      .other_host_advice = ", or give nanwatch-gather a --token-file: then any name will do",
+      .headers = {{kGathererHeader, kGathererVersion}}};
   if (!asked.token_file.empty()) {
     const Result<std::string> token = ReadToken(asked.token_file);
     if (!token.ok()) return Refuse(token.status().message(), kFailed);
@@ -72,24 +107,32 @@ int Serve(const CommandLine& asked) {
                   kWrongUse);
   // What strangers send is counted, not logged.
   google::protobuf::SetLogHandler(nullptr);
+  const Result<std::string> database = WithTimeouts(asked.database);
+  if (!database.ok()) return Refuse(database.status().message(), kWrongUse);
+  Result<std::vector<std::unique_ptr<FleetReader>>> readers = MakeReaders(asked.read_database);
+  if (!readers.ok()) return Refuse(readers.status().message(), kWrongUse);
   const sigset_t ending = BlockEndingSignals();
-  RowQueue queue(asked.pool, [&] { return MakeFleetWriter(asked.database); }, {});
+  RowQueue queue(asked.pool, [&] { return MakeFleetWriter(*database); }, {});
   const SystemClock clock;
-  FleetAnswers fleet(asked.read_database.empty() ? nullptr : MakeFleetReader(asked.read_database),
-                     clock);
+  FleetAnswers fleet(*std::move(readers), clock);
   GatherAnswers answers(queue, fleet, Say);
   const Result<std::unique_ptr<HttpServer>> server = HttpServer::Bind(
       options, [&answers](const HttpRequest& request) { return answers.Answer(request); });
   if (!server.ok()) return Refuse(server.status().message(), kFailed);
   Say("listening at " + UrlOf(listen->address, (*server)->port()));
-  ServeUntilSignal(**server, ending);
+  ServeUntilSignal(**server, ending, [&queue] {
+    queue.Stop();
+    EndSoon();
+  });
   return 0;
 }
 
 int Maintain(const CommandLine& asked) {
   constexpr uint64_t kDayNs = uint64_t{86'400} * kNsPerSecond;
   const auto today = static_cast<int64_t>(SystemClock().real_ns() / kDayNs);
-  const Result<FleetMaintenance> done = MaintainFleet(asked.database, today, asked.keep_days);
+  const Result<std::string> database = WithTimeouts(asked.database);
+  if (!database.ok()) return Refuse(database.status().message(), kWrongUse);
+  const Result<FleetMaintenance> done = MaintainFleet(*database, today, asked.keep_days);
   if (!done.ok()) return Refuse(done.status().message(), kFailed);
   std::printf("schema was %d; %d days made, %d dropped\n", done->version_before, done->days_made,
               done->days_dropped);

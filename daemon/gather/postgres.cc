@@ -54,13 +54,14 @@ std::string Hex(const std::string& bytes) {
 // ---- writing
 
 constexpr std::array kStagingColumns = {
-    "daemon",      "sequence",   "day",     "kind", "job",   "run", "rank",
-    "recorded_ns", "world_size", "attempt", "host", "ended", "body"};
+    "daemon",      "sequence", "day",        "kind",    "job",  "run",   "rank",
+    "recorded_ns", "launch",   "world_size", "attempt", "host", "ended", "body"};
 
 constexpr char kMakeStaging[] =
     "SET statement_timeout = '30s';"
     "CREATE TEMPORARY TABLE staging (daemon uuid, sequence bigint, day date, kind smallint,"
-    " job text, run text, rank integer, recorded_ns bigint, world_size integer, attempt integer,"
+    " job text, run text, rank integer, recorded_ns bigint, launch text, world_size integer, "
+    "attempt integer,"
     " host text, ended boolean, body bytea) ON COMMIT DELETE ROWS";
 
 // In one order everywhere, so that gatherers that write the same rows wait for each other and do not
@@ -72,9 +73,12 @@ constexpr char kWriteFacts[] =
 
 // The newest of each run, where none is there that is as new.
 constexpr char kWriteRuns[] =
-    "INSERT INTO nanwatch.run (daemon, run, sequence, job, rank, world_size, attempt, host, ended,"
+    "INSERT INTO nanwatch.run (daemon, run, sequence, job, launch, rank, world_size, attempt, "
+    "host, ended,"
     " recorded_ns, body)"
-    " SELECT daemon, run, sequence, job, rank, world_size, attempt, host, ended, recorded_ns, body"
+    " SELECT daemon, run, sequence, job, launch, rank, world_size, attempt, host, ended, "
+    "recorded_ns,"
+    " body"
     " FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY daemon, run ORDER BY sequence DESC) AS place"
     "  FROM staging WHERE kind = 1) AS newest WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM"
     "  nanwatch.run AS known WHERE known.daemon = newest.daemon AND known.run = newest.run"
@@ -107,6 +111,7 @@ StagedRow Staged(const FleetRow& row) {
           row.run,
           std::to_string(row.rank),
           std::to_string(row.recorded_ns),
+          row.launch,
           std::to_string(facts.run().world_size()),
           std::to_string(facts.run().attempt()),
           Clean(facts.run().host()),

@@ -26,6 +26,7 @@ CREATE TABLE nanwatch.run (
   run text NOT NULL,
   sequence bigint NOT NULL,
   job text NOT NULL,
+  launch text NOT NULL,                -- what tells launches of one job id apart (daemon/gather/launches.h)
   rank integer NOT NULL,
   world_size integer NOT NULL,
   attempt integer NOT NULL,

@@ -206,6 +206,11 @@ UnknownText RanksNotHeard(const Verdict& verdict) {
           "look on their hosts whether nanwatchd keeps an outbox and `nanwatch forward` runs"};
 }
 
+UnknownText RanksBehind(const Verdict& verdict) {
+  return {SeenSoFar(verdict) + ", but some ranks fell silent before they ended",
+          "look on their hosts whether they still run, and whether `nanwatch forward` does"};
+}
+
 }  // namespace
 
 UnknownText TextOfUnknown(const Verdict& verdict) {
@@ -229,6 +234,7 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "ended_early") return EndedEarly();
   if (reason == "import_failed") return ImportFailed();
   if (reason == "ranks_not_heard") return RanksNotHeard(verdict);
+  if (reason == "ranks_behind") return RanksBehind(verdict);
   if (reason == "values_not_kept") {
     return {"non-finite values were counted, but their records are gone",
             "run it again under `nanwatch run`, so that a daemon reads the records as they are "

@@ -3,26 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <random>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 namespace nanwatch {
 namespace {
 
-constexpr char kRun[] = "00000000000000ab";
-
-FleetRow RowOf(FleetKind kind, uint64_t sequence, const RunFacts& facts,
-               const std::string& run = kRun) {
-  return {.daemon = "0f8fad5b-d9cb-469f-a165-70867728950e",
-          .sequence = sequence,
-          .kind = kind,
-          .job = "train",
-          .run = run,
-          .body = facts.SerializeAsString()};
-}
-
 // The state of a rank that checked `tensors` in `steps` watched ones.
-RunFacts RankOf(int32_t rank, int32_t world_size, int32_t attempt = 0) {
+RunFacts StateOf(int32_t rank, int32_t world_size, int32_t attempt = 0) {
   RunFacts facts;
   facts.mutable_run()->set_nonce(static_cast<uint64_t>(rank) + 1);
   facts.mutable_run()->set_rank(rank);
@@ -47,27 +36,51 @@ RunFacts RecordsOf(std::initializer_list<uint64_t> tickets) {
   return facts;
 }
 
-TEST(FleetVerdict, RowsMakeTheSameFactsInWhateverOrderTheyCame) {
-  RunFacts early = RankOf(0, 1);
-  early.mutable_state()->set_ended(false);
-  std::vector<FleetRow> rows = {
-      RowOf(FleetKind::kRun, 1, early), RowOf(FleetKind::kFindings, 2, RecordsOf({4, 5})),
-      RowOf(FleetKind::kFindings, 3, RecordsOf({6})), RowOf(FleetKind::kRun, 4, RankOf(0, 1))};
-  const std::vector<RunFacts> expected = FactsOfRows(rows, true);
-  ASSERT_EQ(expected.size(), 1u);
-  EXPECT_TRUE(expected[0].state().ended());
-  ASSERT_EQ(expected[0].records_size(), 3);
-  std::mt19937 random(1);
-  for (int i = 0; i < 20; ++i) {
-    std::shuffle(rows.begin(), rows.end(), random);
-    const std::vector<RunFacts> facts = FactsOfRows(rows, true);
-    ASSERT_EQ(facts.size(), 1u);
-    EXPECT_EQ(facts[0].SerializeAsString(), expected[0].SerializeAsString());
-  }
+FleetRun RankOf(int32_t rank, int32_t world_size, int64_t heard_ago_s = 0) {
+  return {.run = "run" + std::to_string(rank),
+          .heard_ago_s = heard_ago_s,
+          .facts = StateOf(rank, world_size)};
 }
 
-TEST(FleetVerdict, FindingsWithoutAStateWaitForIt) {
-  EXPECT_TRUE(FactsOfRows({RowOf(FleetKind::kFindings, 2, RecordsOf({4}))}, true).empty());
+FleetRun RunningRankOf(int32_t rank, int32_t world_size, int64_t heard_ago_s) {
+  FleetRun run = RankOf(rank, world_size, heard_ago_s);
+  run.facts.mutable_state()->set_ended(false);
+  return run;
+}
+
+template <typename Ranks>
+std::vector<int32_t> ListOf(const Ranks& ranks) {
+  return {ranks.begin(), ranks.end()};
+}
+
+TEST(FleetVerdict, FindingsOfARunAreMergedBeforeItsState) {
+  std::vector<FleetRun> runs = {RankOf(0, 1)};
+  runs[0].facts.add_sites()->set_id(1);
+  runs[0].facts.mutable_sites(0)->set_count(9);
+  RunFacts first = RecordsOf({4, 5});
+  first.add_sites()->set_id(1);
+  first.mutable_sites(0)->set_count(1);
+  AddFindings(
+      {{"run0",
+        {first.SerializeAsString(), RecordsOf({6, 5}).SerializeAsString(), "no message\xff"}},
+       {"of nobody", {RecordsOf({7}).SerializeAsString()}}},
+      true, runs);
+  const RunFacts& facts = runs[0].facts;
+  ASSERT_EQ(facts.records_size(), 3);
+  EXPECT_EQ(facts.records(2).ticket(), 6u);
+  ASSERT_EQ(facts.sites_size(), 1);
+  EXPECT_EQ(facts.sites(0).count(), 9u) << "the state is newer";
+  EXPECT_TRUE(facts.state().ended());
+}
+
+TEST(FleetVerdict, ManyRowsOfOneRunTakeTheTimeOfTheirNumber) {
+  std::vector<FleetRun> runs = {RankOf(0, 1)};
+  std::vector<std::string> bodies;
+  for (uint64_t ticket = 0; ticket < 200'000; ++ticket)
+    bodies.push_back(RecordsOf({ticket}).SerializeAsString());
+  // Merged row by row this took many minutes.
+  AddFindings({{"run0", std::move(bodies)}}, true, runs);
+  EXPECT_EQ(runs[0].facts.records_size(), 200'000);
 }
 
 TEST(FleetVerdict, ACleanJobIsNotCalledSoWhileRanksAreSilent) {
@@ -79,20 +92,35 @@ TEST(FleetVerdict, ACleanJobIsNotCalledSoWhileRanksAreSilent) {
   EXPECT_EQ(some.verdict().unknown_because(), "ranks_not_heard");
   EXPECT_EQ(some.ranks_expected(), 4);
   EXPECT_EQ(some.ranks_heard(), 2);
-  EXPECT_EQ(std::vector<int32_t>(some.ranks_silent().begin(), some.ranks_silent().end()),
-            (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(ListOf(some.ranks_silent()), (std::vector<int32_t>{1, 3}));
 }
 
-TEST(FleetVerdict, RanksAreThoseOfTheNewestAttempt) {
-  const FleetVerdict fleet = JudgeFleet({RankOf(0, 2), RankOf(1, 2), RankOf(0, 2, 1)});
-  EXPECT_EQ(fleet.ranks_heard(), 1);
-  EXPECT_EQ(fleet.ranks_silent(0), 1);
+TEST(FleetVerdict, ARankThatFellSilentBeforeItEndedIsNotClean) {
+  const FleetVerdict lately = JudgeFleet({RankOf(0, 2), RunningRankOf(1, 2, kFleetSilentSeconds)});
+  EXPECT_EQ(lately.verdict().verdict(), "clean");
+  EXPECT_EQ(lately.ranks_heard(), 2);
+  const FleetVerdict behind =
+      JudgeFleet({RankOf(0, 2, 10'000), RunningRankOf(1, 2, kFleetSilentSeconds + 1)});
+  EXPECT_EQ(behind.verdict().verdict(), "unknown");
+  EXPECT_EQ(behind.verdict().unknown_because(), "ranks_behind");
+  EXPECT_EQ(behind.ranks_heard(), 1) << "who has ended may be silent";
+  EXPECT_EQ(ListOf(behind.ranks_behind()), (std::vector<int32_t>{1}));
+  EXPECT_EQ(behind.ranks_silent_size(), 0);
+}
+
+TEST(FleetVerdict, AWorldOfAnySizeIsAnsweredAtOnce) {
+  const FleetVerdict fleet = JudgeFleet({RankOf(0, INT32_MAX), RankOf(INT32_MAX - 1, INT32_MAX)});
+  EXPECT_EQ(fleet.ranks_expected(), INT32_MAX);
+  EXPECT_EQ(fleet.ranks_heard(), 2);
+  EXPECT_EQ(fleet.ranks_silent_size(), 64);
 }
 
 TEST(FleetVerdict, AJobThatWasNotReadWholeIsNotCalledClean) {
-  const std::vector<FleetRow> rows = {RowOf(FleetKind::kRun, 1, RankOf(0, 1))};
-  EXPECT_EQ(JudgeFleet(FactsOfRows(rows, true)).verdict().verdict(), "clean");
-  EXPECT_EQ(JudgeFleet(FactsOfRows(rows, false)).verdict().unknown_because(), "records_lost");
+  std::vector<FleetRun> runs = {RankOf(0, 1)};
+  AddFindings({}, true, runs);
+  EXPECT_EQ(JudgeFleet(runs).verdict().verdict(), "clean");
+  AddFindings({}, false, runs);
+  EXPECT_EQ(JudgeFleet(runs).verdict().unknown_because(), "records_lost");
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ class Cluster:
         return done.stdout
 
     def start(self):
-        settings = f"-c listen_addresses='' -c unix_socket_directories={self.folder} -c max_connections=40 -c shared_buffers=32MB"
+        settings = f"-c listen_addresses='' -c unix_socket_directories={self.folder} -c unix_socket_permissions=0700 -c max_connections=40 -c shared_buffers=32MB"
         # Not with a pipe for its output, which the server would keep open.
         with open(os.devnull, "w") as nothing:
             subprocess.run([*self._as_user, f"{PROGRAMS[-1]}/pg_ctl", "start", "-w", "-t", "60", "-D", self._data, "-l", self._log, "-o", settings],
@@ -134,6 +134,6 @@ class Gatherer:
         self._process.kill()
         self._process.wait(60)
 
-    def stop(self):
+    def stop(self, timeout=60):
         self._process.terminate()
-        return self._process.wait(60)
+        return self._process.wait(timeout)

@@ -82,7 +82,9 @@ class Fleet(unittest.TestCase):
             document = json.loads(gatherer.ask("GET", f"/api/v1/jobs/{JOB}/verdict")[1])
             for incident in document["incidents"]:
                 self.assertEqual((incident["origin"]["class"], incident["origin"]["exact"]), ("received", False))
-        self.assertEqual(document["fleet"], {"ranks_expected": 4, "ranks_heard": 3, "ranks_silent": [3]})
+        fleet = document["fleet"]
+        self.assertEqual((fleet["ranks_expected"], fleet["ranks_heard"], fleet["ranks_silent"], fleet["ranks_behind"]), (4, 3, [3], []))
+        self.assertEqual((fleet["other_launches"], set(fleet["lost"].values())), ([], {0}))
         asked = self.report("--check")
         self.assertEqual(asked.returncode, 2)
         self.assertIn("1 of 4 ranks was not heard of: 3", asked.stderr)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """nanwatch-gather with a PostgreSQL of its own: what it takes, from whom, and what is in the database then."""
 import gzip
+import http.client
 import pathlib
 import socket
 import subprocess
@@ -9,7 +10,7 @@ import threading
 import unittest
 
 import otlp
-from cluster import MISSING, PROGRAMS, Cluster, Gatherer, await_condition, maintain
+from cluster import GATHER, MISSING, PROGRAMS, Cluster, Gatherer, await_condition, maintain
 
 DAY_NS = 86_400 * 10**9
 
@@ -103,7 +104,7 @@ class Gather(unittest.TestCase):
         bomb = gzip.compress(bytes(200_000_000))
         self.assertLess(len(bomb), 300_000)
         self.assertEqual(self.gatherer.send(bomb, **{"Content-Encoding": "gzip"})[0], 413)
-        self.assertEqual(self.gatherer.send(b"\x1f\x8b no gzip", **{"Content-Encoding": "gzip"})[0], 400)
+        self.assertEqual(self.gatherer.send(b"\x1f\x8b no gzip", **{"Content-Encoding": "gzip"})[0], 408)
         self.assertEqual(self.gatherer.send(body, **{"Content-Encoding": "br"})[0], 415)
 
     def test_a_body_that_is_too_long_is_refused_before_it_is_read(self):
@@ -171,6 +172,66 @@ class Gather(unittest.TestCase):
         for sender in senders:
             sender.join()
         self.assertEqual(self.sequences(), list(range(1, 16)))
+
+    def test_it_ends_within_seconds_whatever_the_database_does(self):
+        gatherer = Gatherer(self.cluster, self.folder, "--pool", "1")
+        self.addCleanup(gatherer.kill)
+        statuses = []
+        with Holding(self.cluster):
+            sender = threading.Thread(target=lambda: statuses.append(self.attempt(gatherer, otlp.request([otlp.step(1)]))))
+            sender.start()
+            await_condition(lambda: self.cluster.sql("SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == [["1"]],
+                            "its one connection waits")
+            waiting = threading.Thread(target=lambda: statuses.append(self.attempt(gatherer, otlp.request([otlp.step(2)]))))
+            waiting.start()
+            await_condition(lambda: gatherer.metric("nanwatch_gather_queue_rows") == 1, "another waits for it")
+            # Before a statement of its own is given up, which takes 30 s.
+            self.assertEqual(gatherer.stop(timeout=20), 0)
+            for thread in (sender, waiting):
+                thread.join()
+        self.assertNotIn(200, statuses)
+
+    @staticmethod
+    def attempt(gatherer, body):
+        try:
+            return gatherer.send(body)[0]
+        except (OSError, http.client.HTTPException):
+            return None
+
+    def test_a_body_that_breaks_off_may_be_sent_again(self):
+        with socket.create_connection(("127.0.0.1", self.gatherer.port), timeout=60) as connection:
+            connection.sendall(b"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer 0123456789abcdef0123\r\n"
+                               b"Content-Type: application/x-protobuf\r\nContent-Length: 1000\r\n\r\nsome")
+            connection.shutdown(socket.SHUT_WR)
+            self.assertIn(b" 408 ", connection.recv(65536).split(b"\r\n")[0])
+
+    def test_each_answer_names_who_gives_it(self):
+        request = otlp.request([otlp.step(1)])
+        for answer in (self.gatherer.send(request), self.gatherer.send(b"\x0a\xff"), self.gatherer.send(request, Authorization=""),
+                       self.gatherer.ask("GET", "/nothing"), self.gatherer.ask("POST", "/v1/logs", request)):
+            self.assertEqual(answer[2]["nanwatch-gather"], "1", answer)
+
+    def test_a_row_that_the_database_refuses_is_rejected_and_takes_no_other_with_it(self):
+        self.cluster.sql("ALTER TABLE nanwatch.fact ADD CONSTRAINT no_rank_9 CHECK (rank <> 9)")
+        self.addCleanup(self.cluster.sql, "ALTER TABLE nanwatch.fact DROP CONSTRAINT no_rank_9")
+        status, body, _ = self.gatherer.send(otlp.request([otlp.step(n, rank=9 if n == 5 else 0) for n in range(1, 20)]))
+        self.assertEqual(status, 200)
+        self.assertIn(otlp.number(1, 1), body)
+        self.assertEqual(self.sequences(), [n for n in range(1, 20) if n != 5])
+        self.assertEqual(self.gatherer.ask("GET", "/healthz")[0], 200)
+
+    def test_a_host_name_of_others_is_refused_with_its_own_advice(self):
+        gatherer = Gatherer(self.cluster, self.folder, token=False)
+        self.addCleanup(gatherer.stop)
+        status, body, _ = gatherer.ask("GET", "/healthz", Host="gather.example.org")
+        self.assertEqual(status, 421)
+        self.assertIn(b"--token-file", body)
+        self.assertNotIn(b"nanwatch serve", body)
+
+    def test_what_is_no_database_is_said_at_once(self):
+        said = subprocess.run([GATHER, "serve", "--database", "hots=db"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(said.returncode, 2)
+        self.assertIn("hots", said.stderr)
 
     def test_it_does_not_listen_to_all_without_a_token(self):
         with self.assertRaises(TypeError):
