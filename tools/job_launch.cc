@@ -169,6 +169,7 @@ std::string FindWrongUse(const RunOptions& options, const EnvironmentBlock& outs
         FindWrongMeasure("--measure", options.measure),
         FindWrongMeasure(name(wire::kEnvMeasure), value(wire::kEnvMeasure)),
         FindWrongWord(name(wire::kEnvKernels), value(wire::kEnvKernels), kSwitch),
+        FindWrongWord(name(wire::kEnvVetCheckpoints), value(wire::kEnvVetCheckpoints), kSwitch),
         job.empty() ? std::string() : FindWrongJob(job)}) {
     if (!wrong.empty()) return wrong;
   }
@@ -189,6 +190,7 @@ JobLaunch PlanLaunch(const RunOptions& options, const EnvironmentBlock& outside,
   SetWhenGiven(launch.environment, wire::kEnvStats, options.stats);
   SetWhenGiven(launch.environment, wire::kEnvMeasure, options.measure);
   SetWhenGiven(launch.environment, wire::kEnvKernels, options.kernels ? "1" : "");
+  SetWhenGiven(launch.environment, wire::kEnvVetCheckpoints, options.vet_checkpoints ? "1" : "");
   SetWhenGiven(launch.environment, wire::kEnvCapsule, options.capsule);
   const std::string& size = options.capsule_limit;
   if (const std::optional<uint64_t> limit =

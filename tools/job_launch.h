@@ -19,6 +19,7 @@ struct RunOptions {
   std::string stats;    // steps between snapshots, as typed; "": NANWATCH_STATS, else the default
   std::string measure;  // percent of the steps, as typed; "": NANWATCH_MEASURE, else none
   std::string on_anomaly;           // "": NANWATCH_ON_ANOMALY, else continue
+  bool vet_checkpoints = false;     // NANWATCH_VET_CHECKPOINTS=1
   std::string capsule;              // "": NANWATCH_CAPSULE, else off
   std::string capsule_limit;        // bytes of one, as typed; "": the default
   bool kernels = false;             // otherwise as NANWATCH_KERNELS says

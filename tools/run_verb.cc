@@ -40,9 +40,8 @@ constexpr char kRunHelp[] =
     "  such command, 2 for wrong use; then nothing was started.\n"
     "\n"
     "Environment: NANWATCH_LEVEL, NANWATCH_BUDGET, NANWATCH_STATS, NANWATCH_MEASURE,\n"
-    "  NANWATCH_ON_ANOMALY, NANWATCH_CAPSULE (like the flags, which win), NANWATCH_KERNELS=1 "
-    "(--kernels);\n"
-    "  NANWATCH_IGNORE (rules, or @FILE);\n"
+    "  NANWATCH_ON_ANOMALY, NANWATCH_CAPSULE (like the flags, which win); NANWATCH_KERNELS=1,\n"
+    "  NANWATCH_VET_CHECKPOINTS=1; NANWATCH_IGNORE (rules, or @FILE);\n"
     "  NANWATCH_JOB (one id for processes that belong together; default: a new one); NANWATCH_DIR\n"
     "  (segments), NANWATCH_STATE_DIR (database and logs); NANWATCH=0 (do not watch); NO_COLOR.\n"
     "  Section [run] of nanwatch.toml has the same settings ('nanwatch config').";
@@ -69,6 +68,9 @@ void AddRunVerb(CLI::App& app, VerbCall& call) {
   verb->add_flag("--kernels", options->kernels,
                  "On a GPU: list the kernels of the origin's op, with their times (uses CUPTI; not "
                  "while a profiler runs)");
+  verb->add_flag("--vet-checkpoints", options->vet_checkpoints,
+                 "Read what the program saves (torch.save, safetensors), and report the last clean "
+                 "checkpoint; not yet on a GPU");
   verb->add_option("--capsule", options->capsule,
                    "op: keep what is needed to run the origin's op again ('nanwatch replay'): its "
                    "inputs, which may be data or weights (default off)")

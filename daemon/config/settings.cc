@@ -18,6 +18,7 @@ constexpr Setting kSettings[] = {
     {"run.kernels", wire::kEnvKernels, SettingKind::kSwitch, "false"},
     {"run.capsule", wire::kEnvCapsule, SettingKind::kText, "off"},
     {"run.capsule_limit", wire::kEnvCapsuleLimit, SettingKind::kSize, "64M"},
+    {"run.vet_checkpoints", wire::kEnvVetCheckpoints, SettingKind::kSwitch, "false"},
     {"run.on_anomaly", wire::kEnvOnAnomaly, SettingKind::kText, "continue"},
     {"run.ignore", wire::kEnvIgnore, SettingKind::kRules, "none"},
     {"run.log", wire::kEnvLog, SettingKind::kLog, "stderr"},

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/correlate/candidates.h"
+#include "daemon/correlate/checkpoints.h"
 #include "daemon/correlate/death_rule.h"
 #include "daemon/correlate/follow_rule.h"
 #include "daemon/correlate/incident.h"
@@ -144,6 +145,7 @@ Correlation Correlate(const std::vector<RunFacts>& runs, const Excused& excused,
   AddIncidents(lineages, explained, correlation);
   Conclude(runs, lineages, verdict);
   AddTrainings(lineages, verdict.coverage().lost_events() == 0, verdict);
+  AddCheckpoints(lineages, verdict);
   ChooseRun(verdict);
   correlation.explanation.set_schema("nanwatch.explanation/1");
   correlation.explanation.set_verdict(verdict.verdict());

@@ -162,7 +162,8 @@ ValueGraph::Best ValueGraph::OriginOfSpread(const Record& record, int index) {
     if (!origin.exact) own.origin = origins_.NoLongerExact(own.origin, origin.unseen);
     return own;
   }
-  if (origin.strength == Origin::Strength::kUnseen && inf_to_nan) {
+  // A loss that was bad before its pass began was lost by then, whoever made it.
+  if (origin.strength == Origin::Strength::kUnseen && inf_to_nan && !lost_.contains(found.origin)) {
     return {OwnOrigin(index, Origin::Strength::kMade, false), found.via, Because::kInfToNanHere};
   }
   return found;
@@ -235,6 +236,7 @@ int ValueGraph::Find(uint64_t value) const {
 void ValueGraph::NoteBadRoot(uint64_t pass, Best root) {
   bad_root_of_pass_[pass] = root;
   if (root.origin < 0) return;
+  lost_.insert(root.origin);
   const Origin& origin = origins_[root.origin];
   if (origin.strength == Origin::Strength::kMade) spoiled_losses_.insert(origin.site);
 }

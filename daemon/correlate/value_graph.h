@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -101,6 +102,7 @@ class ValueGraph {
   const Record* last_read_ = nullptr;
   int collectives_followed_ = 0;                         // each was given what the next one brought
   std::unordered_map<uint64_t, Best> bad_root_of_pass_;  // and where that came from
+  std::unordered_set<int> lost_;                         // origins of bad roots
   std::set<const Site*> spoiled_losses_;                 // what it made was a bad root's origin
 };
 

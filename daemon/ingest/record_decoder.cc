@@ -11,7 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/ingest/secret_words.h"
+#include "daemon/ingest/checkpoint_decoder.h"
+#include "daemon/ingest/wire_bytes.h"
 #include "proto/wire/cell_record.h"
 #include "proto/wire/kernel_counts.h"
 #include "proto/wire/loader_samples.h"
@@ -26,21 +27,6 @@ constexpr uint8_t kTargetMax = static_cast<uint8_t>(wire::Target::kUninitialised
 constexpr uint8_t kSourceKindMax = static_cast<uint8_t>(wire::SourceKind::kUnknown);
 
 uint32_t InRange(uint32_t value, uint32_t max) { return value <= max ? value : 0; }
-
-template <size_t N>
-std::string Text(const char (&text)[N]) {
-  return wire::CleanText(std::string_view(text, strnlen(text, N)), N);
-}
-
-// The struct of a record's kind out of its bytes, or nothing when there are too few.
-template <typename T>
-std::optional<T> Take(const unsigned char* record, size_t bytes) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  if (bytes < sizeof(T)) return {};
-  T out;
-  std::memcpy(&out, record, sizeof(T));
-  return out;
-}
 
 void Fill(RecordSource& out, const wire::Source& source, const NameCache& names) {
   out.set_kind(InRange(source.kind, kSourceKindMax));
@@ -289,39 +275,12 @@ bool DecodeFact(Record& out, uint16_t kind, const unsigned char* record, size_t 
       return DecodeLevel(*out.mutable_level(), record, bytes);
     case wire::RecordKind::kKernels:
       return DecodeKernels(*out.mutable_kernels(), record, bytes, names);
+    case wire::RecordKind::kCheckpoint:
+      return DecodeCheckpoint(*out.mutable_checkpoint(), record, bytes);
     case wire::RecordKind::kPadding:
       break;
   }
   return false;
-}
-
-void DecodeParameter(const wire::StatsParameter& from, const NameCache& names, ParameterStats& to) {
-  using wire::StatsParameter;
-  const auto is = [&from](StatsParameter::Flag flag) { return (from.flags & flag) != 0; };
-  to.set_name(names.Text(from.name));
-  if (to.name().empty()) to.set_name("parameter " + std::to_string(from.position));
-  to.set_root(names.Text(from.root));
-  to.set_position(from.position);
-  to.set_numel(from.numel);
-  to.set_element_type(from.element_type < wire::kElementTypeCount ? from.element_type : 0);
-  to.set_dims(from.dims);
-  to.set_has_gradient(is(StatsParameter::kHasGradient));
-  if (is(StatsParameter::kGradientRead)) {
-    to.set_gradient_mean(from.gradient_mean);
-    to.set_gradient_std(from.gradient_std);
-    to.set_gradient_max_abs(from.gradient_max_abs);
-    to.set_gradient_norm(from.gradient_norm);
-    const uint64_t zeros = std::min(from.gradient_zeros, from.numel);
-    to.set_gradient_zero_share(
-        from.numel == 0 ? 0 : static_cast<double>(zeros) / static_cast<double>(from.numel));
-  }
-  if (is(StatsParameter::kUpdateRead)) {
-    to.set_update_norm(from.update_norm);
-    to.set_weight_norm(from.weight_norm);
-    to.set_sampled(from.sampled);
-  }
-  if (is(StatsParameter::kEps)) to.set_eps(from.eps);
-  to.set_fused(is(StatsParameter::kFused));
 }
 
 }  // namespace
@@ -418,91 +377,6 @@ Site DecodeSite(uint32_t id, const wire::Site& site, const NameCache& names) {
   *out.mutable_first_clocks() = DecodeClocks(site.first_clocks);
   *out.mutable_last_clocks() = DecodeClocks(site.last_clocks);
   return out;
-}
-
-StatsSnapshot DecodeStats(const wire::StatsCopy& copy, const NameCache& names) {
-  StatsSnapshot snapshot;
-  snapshot.set_number(copy.snapshot);
-  snapshot.set_time_ns(copy.time_ns);
-  *snapshot.mutable_clocks() = DecodeClocks(copy.head.clocks);
-  snapshot.set_optimizer(copy.head.optimizer);
-  snapshot.set_optimizer_class(names.Text(copy.head.optimizer_class));
-  snapshot.set_interval(copy.head.interval);
-  snapshot.set_left_out(copy.head.left_out);
-  snapshot.set_on_gpu(copy.head.on_gpu);
-  snapshot.set_unreadable(copy.head.unreadable);
-  for (const wire::StatsParameter& parameter : copy.parameters) {
-    DecodeParameter(parameter, names, *snapshot.add_parameters());
-  }
-  for (const wire::StatsLayer& from : copy.layers) {
-    if (!std::isfinite(from.largest) || from.largest < 0) continue;
-    LayerStats& layer = *snapshot.add_layers();
-    layer.set_layer(names.Text(from.layer));
-    layer.set_root(names.Text(from.root));
-    layer.set_element_type(from.element_type < wire::kElementTypeCount ? from.element_type : 0);
-    layer.set_largest(from.largest);
-    layer.set_at_least(from.at_least != 0);
-  }
-  return snapshot;
-}
-
-Run DecodeRun(const wire::SegmentHeader& header) {
-  Run out;
-  out.set_nonce(header.nonce);
-  out.set_job(Text(header.job));
-  out.set_host(Text(header.host));
-  out.set_boot_id(Text(header.boot_id));
-  out.set_pid(header.pid);
-  out.set_pid_outer(header.pid_outer);
-  out.set_pid_namespace(header.pid_namespace);
-  out.set_process_start_ticks(header.process_start_ticks);
-  out.set_parent_pid(header.parent_pid);
-  out.set_forked_from(header.forked_from);
-  out.set_rank(header.rank);
-  out.set_local_rank(header.local_rank);
-  out.set_world_size(header.world_size);
-  out.set_attempt(header.attempt);
-  out.set_torch_version(Text(header.torch_version));
-  out.set_python_version(Text(header.python_version));
-  out.set_program(Text(header.program));
-  std::string_view rest(header.command,
-                        std::min<size_t>(header.command_bytes, sizeof header.command));
-  std::vector<std::string> command;
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find('\0'), rest.size());
-    command.push_back(wire::CleanText(rest.substr(0, end), sizeof header.command));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  for (std::string& word : WithoutSecrets(std::move(command))) out.add_command(std::move(word));
-  out.set_level(InRange(header.level, static_cast<uint32_t>(wire::Level::kAuto)));
-  out.set_started_real_ns(header.started_real_ns);
-  out.set_started_monotonic_ns(header.started_monotonic_ns);
-  out.set_wire_major(header.wire_major);
-  out.set_wire_minor(header.wire_minor);
-  out.set_late(header.late != 0);
-  return out;
-}
-
-void DecodeIgnore(const wire::IgnoreSection& section, Run& run) {
-  std::string_view text(section.text, std::min<size_t>(section.bytes, sizeof section.text));
-  if ((section.flags & wire::IgnoreSection::kUnreadable) != 0) {
-    run.set_ignore_problem("the rules in '" + wire::CleanText(text, 1024) +
-                           "' are not applied: " + std::strerror(section.error));
-    return;
-  }
-  if ((section.flags & wire::IgnoreSection::kCut) != 0) {
-    run.set_ignore_problem("the rules are longer than " + std::to_string(sizeof section.text) +
-                           " bytes: those at the end are not applied");
-  }
-  // Line by line, because a line's end is the only control character that means something.
-  while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
-    std::string words(line);
-    std::replace_if(
-        words.begin(), words.end(), [](char c) { return c == '\t' || c == '\r'; }, ' ');
-    *run.mutable_ignore() += wire::CleanText(words, sizeof section.text) + '\n';
-  }
 }
 
 }  // namespace nanwatch

@@ -8,9 +8,7 @@
 #include <optional>
 
 #include "daemon/ingest/name_cache.h"
-#include "proto/wire/ignore_section.h"
 #include "proto/wire/record.h"
-#include "proto/wire/segment.h"
 #include "proto/wire/site_table.h"
 #include "proto/wire/stats_ring.h"
 #include "statistics.pb.h"
@@ -27,12 +25,5 @@ namespace nanwatch {
 [[nodiscard]] Record DecodeTrail(const wire::TrailEntry& trail, const NameCache& names);
 
 [[nodiscard]] Site DecodeSite(uint32_t id, const wire::Site& site, const NameCache& names);
-
-[[nodiscard]] StatsSnapshot DecodeStats(const wire::StatsCopy& copy, const NameCache& names);
-
-[[nodiscard]] Run DecodeRun(const wire::SegmentHeader& header);
-
-// The user's rules, or why they cannot be known. `section` is a private copy.
-void DecodeIgnore(const wire::IgnoreSection& section, Run& run);
 
 }  // namespace nanwatch

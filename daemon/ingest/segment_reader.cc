@@ -15,6 +15,7 @@
 #include "daemon/ingest/published.h"
 #include "daemon/ingest/read_limits.h"
 #include "daemon/ingest/record_decoder.h"
+#include "daemon/ingest/run_decoder.h"
 #include "daemon/ingest/segment_file.h"
 #include "daemon/ingest/site_section.h"
 #include "daemon/ingest/stats_section.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "daemon/ingest/published.h"
-#include "daemon/ingest/record_decoder.h"
+#include "daemon/ingest/stats_decoder.h"
 #include "proto/wire/stats_ring.h"
 
 namespace nanwatch {

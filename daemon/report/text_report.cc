@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/report/checkpoint_text.h"
 #include "daemon/report/coverage_text.h"
 #include "daemon/report/incident_text.h"
 #include "daemon/report/incident_words.h"
@@ -88,7 +89,8 @@ std::string RanRow(const Verdict& verdict, int width) {
 }
 
 std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
-  std::string rows = TrainingRows(verdict, options.width_columns) +
+  std::string rows = CheckpointRows(verdict, options.width_columns) +
+                     TrainingRows(verdict, options.width_columns) +
                      RanRow(verdict, options.width_columns) +
                      EndRow(verdict, options.width_columns) +
                      Row("watched", WatchedText(verdict), options.width_columns);

@@ -19,6 +19,8 @@ inline constexpr char kEnvLog[] = "NANWATCH_LOG";  // the shim's own messages: a
 inline constexpr char kEnvOnAnomaly[] = "NANWATCH_ON_ANOMALY";
 inline constexpr char kEnvStats[] = "NANWATCH_STATS";      // steps between two snapshots; "0": none
 inline constexpr char kEnvKernels[] = "NANWATCH_KERNELS";  // "1": the kernels of findings' ops
+inline constexpr char kEnvVetCheckpoints[] =
+    "NANWATCH_VET_CHECKPOINTS";  // "1": read what is saved, and say whether it is clean
 // Percent of the steps that may be left unchecked to measure what the checks cost. "0" or unset:
 // none.
 inline constexpr char kEnvMeasure[] = "NANWATCH_MEASURE";

@@ -93,8 +93,9 @@ enum class RecordKind : uint16_t {
   kEnd = 8,
   kLevel = 9,
   kKernels = 10,
+  kCheckpoint = 11,  // checkpoint_record.h; from wire minor 11 on
 };
-inline constexpr uint16_t kRecordKindMax = 10;
+inline constexpr uint16_t kRecordKindMax = 11;
 
 // ---- parts
 

@@ -4,10 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,62 +14,22 @@
 #include <new>
 #include <string_view>
 
-#include "proto/wire/hash.h"
 #include "shim/host/bus_guard.h"
 #include "shim/host/file_room.h"
 #include "shim/host/file_status.h"
 #include "shim/host/ignore_text.h"
+#include "shim/host/locked_file.h"
 #include "shim/host/mapped_file.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/host/process_identity.h"
 #include "shim/host/segment_directory.h"
+#include "shim/host/segment_names.h"
+#include "shim/host/segment_rooms.h"
 #include "shim/host/segment_sweep.h"
 #include "shim/host/unwatched_mark.h"
 
 namespace nanwatch {
 namespace {
-
-uint64_t Nonce() noexcept {
-  uint64_t nonce = 0;
-  if (getrandom(&nonce, sizeof nonce, GRND_NONBLOCK) == sizeof nonce && nonce != 0) return nonce;
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
-  nonce = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
-  return (nonce ^ static_cast<uint64_t>(getpid()) << 40) * wire::kGoldenRatio | 1;
-}
-
-bool Lock(int fd) noexcept {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = 0;
-  lock.l_len = 1;
-  return fcntl(fd, F_SETLK, &lock) == 0;
-}
-
-// Out of the way of programs that count on low numbers for their own files, or close them in bulk.
-int MoveUp(int fd) noexcept {
-  constexpr int kLowest = 200;
-  const int higher = fcntl(fd, F_DUPFD_CLOEXEC, kLowest);
-  if (higher < 0) return fd;
-  close(fd);
-  return higher;
-}
-
-struct FileNames {
-  char tmp[64];
-  char seg[64];
-};
-
-FileNames NamesFor(int32_t pid, uint64_t nonce) noexcept {
-  FileNames names;
-  const auto number = static_cast<unsigned long long>(nonce);
-  std::snprintf(names.tmp, sizeof names.tmp, "%s%d-%016llx%s", wire::kSegmentPrefix, pid, number,
-                wire::kSegmentTmpSuffix);
-  std::snprintf(names.seg, sizeof names.seg, "%s%d-%016llx%s", wire::kSegmentPrefix, pid, number,
-                wire::kSegmentSuffix);
-  return names;
-}
 
 constexpr unsigned long long Kib(uint64_t bytes) { return (bytes + 1023) / 1024; }
 
@@ -93,58 +50,6 @@ void ExplainFailure(const char* path, int directory, int error, const SegmentMap
   } else {
     report.Fail("cannot create a segment in %s: %s", path, ErrorText(error, buffer, sizeof buffer));
   }
-}
-
-// Beyond the limit the kernel sends SIGXFSZ, which would end the job.
-bool MayBeThatLong(uint64_t bytes) noexcept {
-  rlimit limit{};
-  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur;
-}
-
-// A part of a section that grows: what it begins with, and by how much it grows.
-struct RoomPlan {
-  uint64_t offset;
-  uint64_t size;
-  uint64_t first;
-  uint64_t step;
-  bool doubles = false;
-};
-
-constexpr uint64_t kPage = 4096;
-
-// What the first 64 findings need has pages from the beginning: they are never lost.
-RoomPlan PlanOf(Room room, const SegmentMap& map) noexcept {
-  const SegmentLayout& layout = map.layout;
-  const uint64_t ring_step = 4 * kPage;
-  const uint64_t names_at = map.names + sizeof(wire::NameTableHeader);
-  const uint64_t entries_bytes = uint64_t{layout.names} * sizeof(wire::NameEntry);
-  const auto entries_of = [](uint64_t section, uint64_t bytes, uint64_t first) {
-    return RoomPlan{section + sizeof(wire::StepRingHeader), bytes - sizeof(wire::StepRingHeader),
-                    first, 8 * kPage};
-  };
-  switch (room) {
-    case Room::kRing:
-      return {map.ring + sizeof(wire::RingHeader), uint64_t{layout.ring_slots} * sizeof(wire::Slot),
-              ring_step, ring_step, true};
-    case Room::kSteps:
-      return entries_of(map.steps, wire::StepRingBytes<wire::StepEntry>(layout.steps), kPage);
-    case Room::kTelemetry:
-      return entries_of(map.telemetry, wire::StepRingBytes<wire::TelemetryEntry>(layout.steps),
-                        kPage);
-    case Room::kTrails:
-      return entries_of(map.trails, wire::StepRingBytes<wire::TrailEntry>(wire::kTrails), 0);
-    case Room::kStats:
-      return entries_of(map.stats, wire::StepRingBytes<wire::StatsEntry>(layout.stats), 0);
-    case Room::kSites:
-      return {map.sites + sizeof(wire::SiteTableHeader),
-              uint64_t{layout.sites} * sizeof(wire::SiteEntry),
-              wire::kFirstFindingsMax * sizeof(wire::SiteEntry), 4 * kPage};
-    case Room::kNames:
-      return {names_at, entries_bytes, 2 * kPage, 2 * kPage};
-    case Room::kNameText:
-      return {names_at + entries_bytes, layout.name_bytes, 6 * kPage, 4 * kPage};
-  }
-  return {};
 }
 
 void FillHeader(wire::SegmentHeader& header, const SegmentMap& map, const SegmentOptions& options,

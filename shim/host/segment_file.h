@@ -30,6 +30,7 @@
 #include "proto/wire/segment.h"
 #include "shim/host/segment_layout.h"
 #include "shim/host/segment_report.h"
+#include "shim/host/segment_rooms.h"
 
 namespace nanwatch {
 
@@ -46,10 +47,6 @@ struct SegmentOptions {
   SegmentLayout layout = kSegmentLayout;
   bool sweeps = false;  // first removes what dead processes left in the directory
 };
-
-// The parts of sections that grow.
-enum class Room : uint8_t { kRing, kSteps, kTelemetry, kTrails, kStats, kSites, kNames, kNameText };
-inline constexpr int kRooms = 8;
 
 class Segment {
  public:

@@ -69,6 +69,7 @@ void OnStepBegin(const void* optimizer, const void* identity, const char* name) 
   if (!FindHere(&here)) return;
   BusyScope busy(here.thread);
   here.observer->level.RecordIfHidden();
+  here.observer->python->ReplaceSavesImportedLate();
   if (here.thread->optimizer_depth != 0) LeaveSteps(here, 1);
   const wire::Level watched = here.observer->level.watched();
   if ((watched == wire::Level::kCanary || watched == wire::Level::kFull) &&
@@ -274,6 +275,22 @@ static wire::EndRecord::Failed FailedBy(ExitCall::Ending ending) {
   using Failed = wire::EndRecord::Failed;
   if (ending == ExitCall::Ending::kFailedByBadValue) return Failed::kByBadValue;
   return ending == ExitCall::Ending::kFailed ? Failed::kByException : Failed::kNot;
+}
+
+void OnSaveBegins(unsigned save, const SavedTensors& saved) {
+  Here here;
+  if (!FindHere(&here)) return;
+  BusyScope busy(here.thread);
+  here.observer->checkpoints.Begin(save, saved);
+}
+
+void OnSaveEnds(unsigned save, const char* file, bool failed) {
+  Here here;
+  const bool here_is = FindHere(&here);
+  if (here.observer == nullptr) return;
+  if (!here_is) return here.observer->checkpoints.End(nullptr, save, file, failed);
+  BusyScope busy(here.thread);
+  here.observer->checkpoints.End(here.thread, save, file, failed);
 }
 
 void OnPythonEnds(ExitCall::Ending ending) {

@@ -38,6 +38,9 @@ void OnAsked(const at::TensorBase& tensor) noexcept;
 void OnStepBegin(const void* optimizer, const void* identity, const char* name) noexcept;
 void OnStepEnd() noexcept;
 void OnStepsTold() noexcept;
+// The program saves a checkpoint, and has (python/calls/checkpoint_calls.h).
+void OnSaveBegins(unsigned save, const SavedTensors& saved);
+void OnSaveEnds(unsigned save, const char* file, bool failed);
 // A CUDA graph's capture ends, or it is replayed.
 void OnGraphCalled(const void* graph, GraphCall call) noexcept;
 // A line for the user.

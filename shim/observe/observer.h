@@ -29,6 +29,7 @@
 #include "shim/observe/events/pass_leaves.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/events/process_segment.h"
+#include "shim/observe/figures/checkpoints.h"
 #include "shim/observe/figures/headroom.h"
 #include "shim/observe/figures/parameter_stats.h"
 #include "shim/observe/figures/trail.h"
@@ -148,6 +149,7 @@ class Observer {
   ParameterStats parameter_stats{segment, *python, progress, gpu_events};
   Headroom headroom{segment};
   Trail trail{segment};
+  Checkpoints checkpoints{segment, records, python->names()};
   Capsules capsules;
 
   // ---- what no observed op has written

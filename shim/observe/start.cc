@@ -95,13 +95,13 @@ uint32_t GivenStatsInterval(const NanwatchEntry* entry) {
   return kStatsInterval;
 }
 
-// NANWATCH_KERNELS: whether kernels are to be traced.
-bool GivenKernels(const NanwatchEntry* entry) {
-  const char* given = getenv(wire::kEnvKernels);
+// A variable that is 0 or 1; 0 where it is not set.
+bool GivenSwitch(const NanwatchEntry* entry, const char* variable) {
+  const char* given = getenv(variable);
   if (given == nullptr || *given == '\0' || std::strcmp(given, "0") == 0) return false;
   if (std::strcmp(given, "1") == 0) return true;
   char line[128];
-  std::snprintf(line, sizeof line, "NANWATCH_KERNELS=%.40s is neither 0 nor 1: taking 0", given);
+  std::snprintf(line, sizeof line, "%s=%.40s is neither 0 nor 1: taking 0", variable, given);
   entry->say(line);
   return false;
 }
@@ -169,7 +169,7 @@ bool TurnOn(Observer* observer) {
 }
 
 // What Python calls, and what libtorch does not tell.
-PythonBridgeCallbacks Callbacks() {
+PythonBridgeCallbacks Callbacks(bool vets_checkpoints) {
   PythonBridgeCallbacks callbacks;
   callbacks.on_root_call = &entry_points::OnRootCall;
   callbacks.on_root_result = &entry_points::OnRootResult;
@@ -183,6 +183,8 @@ PythonBridgeCallbacks Callbacks() {
   callbacks.on_backward = &entry_points::OnBackward;
   callbacks.on_builtin = {&entry_points::OnRecordSwitch, &entry_points::OnNumberRead,
                           &entry_points::OnAsked};
+  if (vets_checkpoints)
+    callbacks.on_checkpoint = {&entry_points::OnSaveBegins, &entry_points::OnSaveEnds};
   callbacks.on_graph_call = &entry_points::OnGraphCalled;
   callbacks.on_profiler = &entry_points::BeforeProfiler;
   callbacks.on_cell = &entry_points::OnCell;
@@ -195,7 +197,8 @@ PythonBridgeCallbacks Callbacks() {
 
 // Null: no memory.
 Observer* MakeObserver(const NanwatchEntry* entry) {
-  auto* python = new (std::nothrow) PythonBridge(Callbacks());
+  const bool vets = GivenSwitch(entry, wire::kEnvVetCheckpoints);
+  auto* python = new (std::nothrow) PythonBridge(Callbacks(vets));
   auto* observer =
       python != nullptr ? new (std::nothrow) Observer(entry, ChosenLevel(entry), python) : nullptr;
   if (observer == nullptr) return nullptr;
@@ -204,7 +207,7 @@ Observer* MakeObserver(const NanwatchEntry* entry) {
   observer->parameter_stats.SetInterval(GivenStatsInterval(entry));
   observer->gpu_events.Set(GivenGpuSettings());
   observer->KeepCapsules(GivenCapsuleSettings(*entry));
-  if (GivenKernels(entry)) {
+  if (GivenSwitch(entry, wire::kEnvKernels)) {
     const char* on_demand = getenv("KINETO_USE_DAEMON");
     observer->op_kernels.Want(on_demand != nullptr && *on_demand != '\0');
   }

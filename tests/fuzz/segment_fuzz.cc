@@ -24,6 +24,7 @@
 #include "daemon/explain/explain.h"
 #include "daemon/explain/parameter_reports.h"
 #include "daemon/ingest/segment_reader.h"
+#include "proto/wire/checkpoint_record.h"
 #include "tests/fakes/fake_clock.h"
 #include "tests/fakes/segment_builder.h"
 #include "tests/fakes/temporary_directory.h"
@@ -98,10 +99,10 @@ void WriteOneOfEachKind(SegmentBuilder& job) {
   wire::RingWriter ring(&job.ring(), reinterpret_cast<wire::Slot*>(&job.ring() + 1),
                         kSmallLayout.ring_slots);
   constexpr std::array<size_t, wire::kRecordKindMax> kBytes = {
-      sizeof(wire::ValueRecord),      sizeof(wire::KillRecord),   sizeof(wire::PassRecord),
-      sizeof(wire::UpdateRecord),     sizeof(wire::ScalerRecord), sizeof(wire::EscapeRecord),
-      sizeof(wire::CollectiveRecord), sizeof(wire::EndRecord),    sizeof(wire::LevelRecord),
-      sizeof(wire::KernelsRecord)};
+      sizeof(wire::ValueRecord),      sizeof(wire::KillRecord),      sizeof(wire::PassRecord),
+      sizeof(wire::UpdateRecord),     sizeof(wire::ScalerRecord),    sizeof(wire::EscapeRecord),
+      sizeof(wire::CollectiveRecord), sizeof(wire::EndRecord),       sizeof(wire::LevelRecord),
+      sizeof(wire::KernelsRecord),    sizeof(wire::CheckpointRecord)};
   for (uint16_t kind = 1; kind <= wire::kRecordKindMax; ++kind) {
     alignas(8) std::array<unsigned char, wire::kRecordBytesMax> record{};
     const size_t bytes = kBytes[kind - 1];

@@ -109,6 +109,7 @@ TEST(WrongUse, VariablesAreCheckedLikeFlags) {
   EXPECT_THAT(wrong("NANWATCH_MEASURE=off"), HasSubstr("from 0 (none) to 50"));
   EXPECT_EQ(wrong("NANWATCH_MEASURE=0"), "");
   EXPECT_THAT(wrong("NANWATCH_KERNELS=yes"), HasSubstr("NANWATCH_KERNELS"));
+  EXPECT_THAT(wrong("NANWATCH_VET_CHECKPOINTS=yes"), HasSubstr("NANWATCH_VET_CHECKPOINTS"));
   EXPECT_THAT(wrong("NANWATCH_JOB=../../etc/passwd"), HasSubstr("NANWATCH_JOB"));
   EXPECT_EQ(wrong("NANWATCH_JOB=slurm-4711.0_a"), "");
 }
@@ -148,6 +149,7 @@ TEST(Launch, FlagsWinOverVariables) {
   options.stats = "7";
   options.measure = "0";
   options.kernels = true;
+  options.vet_checkpoints = true;
   options.capsule = "op";
   options.capsule_limit = "2K";
   const JobLaunch launch = PlanLaunch(options, EnvironmentBlock({"NANWATCH_LEVEL=idle"}),
@@ -158,6 +160,7 @@ TEST(Launch, FlagsWinOverVariables) {
   EXPECT_EQ(launch.environment.Text("NANWATCH_STATS"), "7");
   EXPECT_EQ(launch.environment.Text("NANWATCH_MEASURE"), "0");
   EXPECT_EQ(launch.environment.Text("NANWATCH_KERNELS"), "1");
+  EXPECT_EQ(launch.environment.Text("NANWATCH_VET_CHECKPOINTS"), "1");
   EXPECT_EQ(launch.environment.Text("NANWATCH_CAPSULE"), "op");
   EXPECT_EQ(launch.environment.Text("NANWATCH_CAPSULE_LIMIT"), "2048");
 }

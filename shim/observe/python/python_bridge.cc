@@ -42,6 +42,7 @@ PythonBridge::PythonBridge(const PythonBridgeCallbacks& callbacks) noexcept
       scaler_calls_(api_, names_, tensor_type_, callbacks.on_scaler),
       backward_calls_(api_, names_, tensor_type_, callbacks.on_backward),
       builtin_calls_(api_, names_, tensor_type_, callbacks.on_builtin),
+      checkpoint_calls_(api_, names_, tensor_type_, callbacks.on_checkpoint),
       graph_calls_(api_, callbacks.on_graph_call),
       profiler_calls_(api_, callbacks.on_profiler),
       exit_call_(api_, callbacks.on_exit) {}
@@ -87,6 +88,7 @@ int PythonBridge::PendingHooks(void* bridge) {
       // torch.autograd.
       self->backward_calls_.TryReplace();
       self->builtin_calls_.TryExchange();
+      self->checkpoint_calls_.TryReplace();
     }
     if (self->hooks_.installed() && self->callbacks_.on_steps_told != nullptr) {
       self->callbacks_.on_steps_told();
@@ -193,6 +195,7 @@ bool PythonBridge::EnterRoot(PyObj* module, PyObj* const* args, size_t count,
     stack.result_wanted = wanted.result && callbacks_.on_root_result != nullptr;
     stack.module_results_wanted = wanted.module_results && callbacks_.on_module_result != nullptr;
     if (is_new) scaler_calls_.TryReplaceSharded();
+    if (is_new) checkpoint_calls_.TryReplace();
     if (is_new && entry != nullptr && callbacks_.on_new_root != nullptr)
       callbacks_.on_new_root(entry->root->layer);
     if (wanted.arguments && callbacks_.on_root_arguments != nullptr) {

@@ -19,6 +19,7 @@
 #include "shim/observe/python/api/python_frames.h"
 #include "shim/observe/python/calls/backward_calls.h"
 #include "shim/observe/python/calls/builtin_calls.h"
+#include "shim/observe/python/calls/checkpoint_calls.h"
 #include "shim/observe/python/calls/exit_call.h"
 #include "shim/observe/python/calls/graph_calls.h"
 #include "shim/observe/python/calls/loader_fetch.h"
@@ -69,6 +70,8 @@ struct PythonBridgeCallbacks {
   BuiltinCalls::Callbacks on_builtin;
   // See graph_calls.h; from ReplaceGraphCallsSoon on.
   OnGraphCall on_graph_call = nullptr;
+  // See checkpoint_calls.h; from when steps are told.
+  CheckpointCalls::Callbacks on_checkpoint;
   // A profiler of torch's is about to start; from ReplaceProfilerCallsSoon on.
   void (*on_profiler)() = nullptr;
   // A notebook's cell begins to run, or the one that has imported torch runs (notebook_cells.h).
@@ -146,6 +149,8 @@ class PythonBridge {
     return loader_fetch_.ReadNow(rows, samples);
   }
   // Steps of optimizers are told by callbacks_.on_step.
+  // GIL held, with each step: functions of modules that were imported only now are replaced too.
+  void ReplaceSavesImportedLate() { checkpoint_calls_.TryReplace(); }
   [[nodiscard]] bool ReportsSteps() const noexcept { return hooks_.installed(); }
   // GIL held, once a step: whether this process is in a torch.distributed group, which is asked in
   // the first step and one in 32; and, any thread, whether it was ever found to be.
@@ -200,6 +205,7 @@ class PythonBridge {
   ScalerCalls scaler_calls_;
   BackwardCalls backward_calls_;
   BuiltinCalls builtin_calls_;
+  CheckpointCalls checkpoint_calls_;
   GraphCalls graph_calls_;
   ProfilerCalls profiler_calls_;
   ExitCall exit_call_;

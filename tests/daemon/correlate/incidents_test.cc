@@ -358,6 +358,22 @@ TEST(Incidents, TheLossOfDeadWeightsBelongsToWhatKilledThem) {
   EXPECT_EQ(last.step(), 5);
 }
 
+// As at level canary, where nobody saw what made the loss Inf, and the optimizer divided Inf by Inf.
+TEST(Incidents, NanThatAnUpdateMakesOfALostLossBelongsToTheLoss) {
+  const auto incidents_after = [](bool loss_was_bad) {
+    RunBuilder run;
+    run.Value(1).Propagate("torch.autograd.backward").Step(3).Inexact().PosInf();
+    if (loss_was_bad) run.Pass(2).Root(1);
+    run.Value(3).Propagate("aten::lerp_").Step(3).From(1).PosInf();
+    run.Value(4).InfToNan("aten::addcdiv_").Step(3).From(3).Optimizer("2.weight").Nan();
+    return Correlate({run.Build()}).incidents();
+  };
+  ASSERT_EQ(incidents_after(true).size(), 1);
+  EXPECT_EQ(incidents_after(true)[0].origin().op(), "torch.autograd.backward");
+  EXPECT_THAT(incidents_after(true)[0].reach(), testing::Contains("parameter"));
+  EXPECT_EQ(incidents_after(false)[0].origin().op(), "aten::addcdiv_") << "nothing was lost before";
+}
+
 // What died before the weights did is not their doing.
 TEST(Incidents, ALossBeforeTheWeightsDiedIsNotTheirs) {
   RunBuilder run;

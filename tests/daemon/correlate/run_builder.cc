@@ -318,6 +318,16 @@ UpdateBuilder RunBuilder::Update(uint64_t ticket) {
   return UpdateBuilder(record);
 }
 
+CheckpointFact& RunBuilder::Saved(uint64_t ticket, const std::string& file, uint32_t bad) {
+  CheckpointFact& saved = *Add(ticket).mutable_checkpoint();
+  saved.set_file(file);
+  saved.set_read(2);
+  saved.set_bad(bad);
+  if (bad > 0) saved.set_first_bad("fc.weight");
+  if (bad > 0) saved.set_kinds(wire::kHasNan);
+  return saved;
+}
+
 void RunBuilder::ScalerSkip(uint64_t ticket, double scale, uint32_t skips_in_a_row) {
   ScalerFact& scaler = *Add(ticket).mutable_scaler();
   scaler.set_scale_before(scale);

@@ -134,6 +134,8 @@ class RunBuilder {
   void CollectiveIn(uint64_t ticket, const std::string& group, uint64_t sequence, uint64_t value);
   void CollectiveOut(uint64_t ticket, const std::string& group, uint64_t sequence, uint64_t value);
   void FirstReach(wire::Reach reach, uint64_t value);
+  // The program saved two tensors, of which so many are bad.
+  CheckpointFact& Saved(uint64_t ticket, const std::string& file, uint32_t bad = 0);
 
   RunBuilder& Rank(int rank, int world_size = 2);
   RunBuilder& Step(uint32_t step);  // of the only optimizer

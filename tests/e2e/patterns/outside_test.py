@@ -74,6 +74,13 @@ class Batch(PatternTest):
     def test_infinite_feature(self):
         return program(before=numpy_batch("x", "-numpy.log(0.0)"))
 
+    @triggers("inf-in-batch", "1 of 24 values, first at [3, 1]; first used by aten::addmm", layer="first")
+    def test_infinite_feature_in_a_list_whose_sum_went_bad_too(self):
+        return program(before="""
+            rows = x.tolist()
+            if step == 2: rows[3][1] = 1e39
+            x = torch.tensor(rows)""", loss="loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean()")
+
     @resembles("inf-in-batch", instead="exp-overflow", op="aten::exp")
     def test_infinity_that_an_op_made_of_the_batch(self):
         return program(before="if step == 2: x = torch.exp(x * 200)")

@@ -104,7 +104,8 @@ class Workplace:
         self.state.mkdir(mode=0o700)
         self._jobs = []
         ours = ("NANWATCH_DIR", "NANWATCH_STATE_DIR", "NANWATCH_JOB", "NANWATCH_LEVEL", "NANWATCH_BUDGET", "NANWATCH",
-                "NANWATCH_IGNORE", "NANWATCH_LOG", "NANWATCH_STATS", "NANWATCH_MEASURE", "NANWATCH_KERNELS", "NANWATCH_ON_ANOMALY", "LD_PRELOAD")
+                "NANWATCH_IGNORE", "NANWATCH_LOG", "NANWATCH_STATS", "NANWATCH_MEASURE", "NANWATCH_KERNELS", "NANWATCH_ON_ANOMALY",
+                "NANWATCH_VET_CHECKPOINTS", "LD_PRELOAD")
         self.bare = {name: value for name, value in os.environ.items() if name not in ours}
         # A rank's place must come from the test alone.
         self.bare = {name: value for name, value in self.bare.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}

@@ -46,10 +46,15 @@ Warning = TypedDict("Warning", {
     "cause": str, "fix": str, "numbers": Dict[str, Any], "run": str, "rank": int, "processes": int, "family": str, "param": str,
 }, total=False)
 
+SavedCheckpoint = TypedDict("SavedCheckpoint", {
+    "file": str, "state": str, "step": int, "saved_at": str, "tensors": int, "bad": int, "unread": int, "first_bad": str,
+    "kinds": List[str], "on_gpu": bool, "rank": int, "run": str,
+}, total=False)
+
 Verdict = TypedDict("Verdict", {
     "schema": str, "verdict": str, "run": RunInfo, "runs": List[RunInfo], "coverage": Coverage, "incidents": List[Incident],
     "rule_problems": List[str], "warnings": List[Warning], "stats": Any, "unknown_because": Any, "unwatched": List[Dict[str, Any]],
-    "trainings": List[Dict[str, Any]],
+    "trainings": List[Dict[str, Any]], "checkpoints": List[SavedCheckpoint],
 }, total=False)
 
 
