@@ -96,12 +96,17 @@ int ForwardUntilSignal(Forwarder& forwarder, bool once) {
   }
 }
 
+std::string WithoutSlash(std::string url) {
+  while (url.ends_with('/')) url.pop_back();
+  return url;
+}
+
 // A token is for one address: that of the configuration, or of the environment, stays with it.
 bool IsTokenOfAnother(const HttpClientOptions& client) {
   const Environment environment = ProcessEnvironment();
   const std::string to = environment(kEnvForwardTo);
   return !client.token_file.empty() && client.token_file == environment(kEnvForwardTokenFile) &&
-         !to.empty() && to != client.url;
+         !to.empty() && WithoutSlash(to) != WithoutSlash(client.url);
 }
 
 int Forward(const ForwardOptions& options) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/fleet/otlp_logs.h"
 
-#include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 
@@ -132,9 +131,6 @@ Status DecodeRecord(const std::string& daemon, std::string_view bytes, DecodedLo
     Reject(std::move(wrong), decoded);
     return Status();
   }
-  if (decoded.rows.size() == kLogsRowsMax)
-    return Status(ErrorKind::kFull,
-                  fmt::format("more than {} rows: send less at once", kLogsRowsMax));
   decoded.rows.push_back(std::move(row));
   return Status();
 }

@@ -30,9 +30,8 @@ struct DecodedLogs {
   uint64_t rejected = 0;  // records that are no rows
   std::string reason;     // of the first of these
 };
-inline constexpr size_t kLogsRowsMax = 20'000;
-// kInvalid where the body is no OTLP request in protobuf's encoding; kFull where it has more than
-// kLogsRowsMax rows. Takes about as much memory as the body.
+// kInvalid where the body is no OTLP request in protobuf's encoding. Takes memory for rows alone: a few
+// times as much as their part of the body.
 [[nodiscard]] Result<DecodedLogs> DecodeLogs(std::string_view body);
 
 [[nodiscard]] std::string EncodeLogsAnswer(uint64_t rejected, const std::string& reason);

@@ -20,13 +20,16 @@ struct Ranks {
   std::set<int32_t> behind;  // of those
 };
 
+// A process beside the ranks, as torchrun, has no world or another one.
 Ranks RanksOf(const std::vector<FleetRun>& runs) {
   Ranks ranks;
   for (const FleetRun& run : runs)
-    ranks.expected = std::max(ranks.expected, run.facts.run().world_size());
+    ranks.expected = std::max({ranks.expected, run.facts.run().world_size(), 1});
   for (const FleetRun& run : runs) {
-    const int32_t rank = run.facts.run().rank();
-    if (rank < 0 || rank >= std::max(ranks.expected, 1)) continue;
+    const bool is_alone = ranks.expected == 1;
+    const int32_t rank = is_alone ? 0 : run.facts.run().rank();
+    if (!is_alone && run.facts.run().world_size() != ranks.expected) continue;
+    if (rank < 0 || rank >= ranks.expected) continue;
     ranks.heard.insert(rank);
     if (!run.facts.state().ended() && run.heard_ago_s > kFleetSilentSeconds)
       ranks.behind.insert(rank);

@@ -34,8 +34,7 @@ HttpAnswer GatherAnswers::TakeLogs(const HttpRequest& request) {
   if (request.type.substr(0, request.type.find(';')) != kOtlpType)
     return Text(415, std::string("send OTLP as ") + kOtlpType);
   Result<DecodedLogs> logs = DecodeLogs(request.body);
-  if (!logs.ok())
-    return Text(logs.status().kind() == ErrorKind::kFull ? 413 : 400, logs.status().message());
+  if (!logs.ok()) return Text(400, logs.status().message());
   const Submitted submitted = queue_.Submit(std::move(logs->rows));
   Note(submitted.status);
   switch (submitted.status.kind()) {

@@ -79,9 +79,27 @@ class Splitter {
   uint64_t last_ns_ = 0;
 };
 
+// torchrun is a process of the job, too, and is started without what it gives to its ranks.
+void JoinLaunchers(std::vector<FleetRun>& runs) {
+  std::map<std::pair<std::string, int32_t>, Group> children;  // by daemon and parent
+  for (const FleetRun& run : runs) {
+    if (run.launch.empty()) continue;
+    const Group group(run.launch, run.facts.run().attempt());
+    Group& known = children[{run.daemon, run.facts.run().parent_pid()}];
+    if (known.first.empty() || known.second < group.second) known = group;
+  }
+  for (FleetRun& run : runs) {
+    const auto found = children.find({run.daemon, run.facts.run().pid()});
+    if (!run.launch.empty() || found == children.end()) continue;
+    run.launch = found->second.first;
+    run.facts.mutable_run()->set_attempt(found->second.second);
+  }
+}
+
 }  // namespace
 
 std::vector<FleetLaunch> SplitLaunches(std::vector<FleetRun> runs) {
+  JoinLaunchers(runs);
   std::sort(runs.begin(), runs.end(), [](const FleetRun& a, const FleetRun& b) {
     return std::pair(BeganNs(a), a.run) < std::pair(BeganNs(b), b.run);
   });

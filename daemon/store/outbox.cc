@@ -118,9 +118,7 @@ Status Outbox::AddBatch(int64_t run, const RunBatch& batch, uint64_t now_real_ns
   uint64_t every_ns = batch.has_findings() ? kOutboxStormNs : kOutboxEveryNs;
   if (written.state_bytes > kOutboxLongState) every_ns *= kOutboxLongFactor;
   if (!batch.state.ended() && now_real_ns - written.state_ns < every_ns) return Status();
-  if (Status added = AddState(run, now_real_ns); !added.ok()) return added;
-  if (batch.state.ended()) written_.erase(run);
-  return Status();
+  return AddState(run, now_real_ns);
 }
 
 // Whatever is added, the time goes on: what was sent is removed, and runs whose findings were let go
@@ -128,6 +126,9 @@ Status Outbox::AddBatch(int64_t run, const RunBatch& batch, uint64_t now_real_ns
 Status Outbox::Advance(uint64_t now_real_ns) {
   now_real_ns_ = now_real_ns;
   if (Status removed = table_.RemoveSent(now_real_ns); !removed.ok()) return removed;
+  // The clock may be set back.
+  if (now_real_ns >= lost_said_ns_ && now_real_ns - lost_said_ns_ < kOutboxEveryNs) return Status();
+  lost_said_ns_ = now_real_ns;
   for (const std::string& run : table_.TakeRunsThatLost()) {
     const Result<int64_t> key = KeyOfRun(*database_, run);
     if (key.status().kind() == ErrorKind::kNotFound) continue;
@@ -211,9 +212,13 @@ Status Outbox::AddState(int64_t run, uint64_t when_real_ns) {
                   .rank = static_cast<int32_t>(read->Integer(2)),
                   .launch = *launch,
                   .body = facts.SerializeAsString()};
-  Written& written = written_[run];
-  written.state_ns = now_real_ns;
-  written.state_bytes = row.body.size();
+  if (facts.state().ended()) {
+    written_.erase(run);
+  } else {
+    Written& written = written_[run];
+    written.state_ns = now_real_ns;
+    written.state_bytes = row.body.size();
+  }
   return table_.Insert(std::move(row), id);
 }
 

@@ -86,7 +86,8 @@ class Outbox {
 
   const Database* database_;
   OutboxTable table_;
-  uint64_t now_real_ns_ = 0;  // of the newest call that was given one
+  uint64_t now_real_ns_ = 0;   // of the newest call that was given one
+  uint64_t lost_said_ns_ = 0;  // when runs that lost records were last written for that
   std::unordered_map<int64_t, Written> written_;
   std::unordered_map<std::string, Said> said_;  // by kind and subject
 };

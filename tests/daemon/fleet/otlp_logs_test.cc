@@ -131,12 +131,16 @@ TEST(OtlpLogs, MillionsOfEmptyRecordsTakeNoMemory) {
   EXPECT_LT(PeakKb() - before, 20'000u);
 }
 
-TEST(OtlpLogs, TakesNoMoreRowsThanItSays) {
-  std::vector<FleetRow> rows;
-  for (uint64_t i = 1; i <= kLogsRowsMax + 1; ++i) rows.push_back(StepRow(i));
-  EXPECT_EQ(DecodeLogs(EncodeLogs(rows, "h")).status().kind(), ErrorKind::kFull);
-  rows.pop_back();
-  EXPECT_EQ(DecodeLogs(EncodeLogs(rows, "h"))->rows.size(), kLogsRowsMax);
+TEST(OtlpLogs, CarryTheLaunchOfARun) {
+  RunFacts facts;
+  FleetRow row = StepRow(1);
+  row.kind = FleetKind::kRun;
+  row.launch = "SLURM_CLUSTER_NAME=a";
+  row.body = facts.SerializeAsString();
+  const std::vector<FleetRow> rows = {row};
+  EXPECT_EQ(DecodeLogs(EncodeLogs(rows, "h"))->rows, rows);
+  row.launch.assign(kFleetLaunchBytesMax + 1, 'x');
+  EXPECT_NE(WhatIsWrong(row), "");
 }
 
 TEST(OtlpLogs, KnowsADaemonThatIsNamedBehindItsRecords) {

@@ -108,6 +108,15 @@ TEST(FleetVerdict, ARankThatFellSilentBeforeItEndedIsNotClean) {
   EXPECT_EQ(behind.ranks_silent_size(), 0);
 }
 
+TEST(FleetVerdict, AProcessBesideTheRanksIsNoneOfThem) {
+  const FleetVerdict fleet = JudgeFleet({RankOf(0, 0), RankOf(1, 2)});
+  EXPECT_EQ(fleet.ranks_heard(), 1);
+  EXPECT_EQ(ListOf(fleet.ranks_silent()), (std::vector<int32_t>{0}));
+  const FleetVerdict alone = JudgeFleet({RankOf(-1, 0)});
+  EXPECT_EQ(alone.ranks_expected(), 1);
+  EXPECT_EQ(alone.ranks_heard(), 1);
+}
+
 TEST(FleetVerdict, AWorldOfAnySizeIsAnsweredAtOnce) {
   const FleetVerdict fleet = JudgeFleet({RankOf(0, INT32_MAX), RankOf(INT32_MAX - 1, INT32_MAX)});
   EXPECT_EQ(fleet.ranks_expected(), INT32_MAX);

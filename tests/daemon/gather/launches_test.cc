@@ -80,6 +80,17 @@ TEST(Launches, WorkersAndOtherProgramsOfARankAreOfItsLaunch) {
             (std::vector<size_t>{2}));
 }
 
+TEST(Launches, ALauncherIsOfTheLaunchOfItsRanks) {
+  FleetRun launcher = RunOf(0, 0, 20);
+  launcher.facts.mutable_run()->set_pid(100);
+  launcher.facts.mutable_run()->set_world_size(0);
+  FleetRun rank = RunOf(0, 1, 20);
+  rank.launch = "MASTER_PORT=1";
+  rank.facts.mutable_run()->set_parent_pid(100);
+  rank.facts.mutable_run()->set_attempt(1);
+  EXPECT_EQ(SizesOf(SplitLaunches({launcher, rank})), (std::vector<size_t>{2}));
+}
+
 TEST(Launches, HaveTheSameNameHoweverOftenTheyAreAskedFor) {
   const std::vector<FleetLaunch> one = SplitLaunches({RunOf(0, 0, 5)});
   const std::vector<FleetLaunch> later = SplitLaunches({RunOf(0, 0, 5), RunOf(0, 6, 12)});

@@ -1,65 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/store/outbox.h"
 
-#include <gtest/gtest.h>
-
 #include <filesystem>
-#include <map>
 #include <utility>
 
-#include "daemon/base/directories.h"
-#include "daemon/store/database_file.h"
-#include "daemon/store/store.h"
-#include "fleet.pb.h"
-#include "tests/daemon/store/batch_builder.h"
-#include "tests/fakes/temporary_directory.h"
+#include "tests/daemon/store/outbox_fixture.h"
 
 namespace nanwatch {
 namespace {
-
-constexpr uint64_t kSecondNs = 1'000'000'000;
-constexpr uint64_t kNowNs = uint64_t{1'764'203'000} * kSecondNs;
-
-class OutboxTest : public testing::Test {
- protected:
-  static Store Open(const std::string& state_dir, uint64_t now_ns = kNowNs,
-                    OutboxOptions options = {}) {
-    Result<Store> store = Store::OpenForWriting(DatabasePath(state_dir));
-    EXPECT_TRUE(store.ok()) << store.status().message();
-    const Result<std::string> note = store->KeepOutbox(now_ns, options);
-    EXPECT_TRUE(note.ok()) << note.status().message();
-    note_ = *note;
-    return *std::move(store);
-  }
-  static std::vector<FleetRow> Pending(const std::string& state_dir, const SentUpTo& sent = {}) {
-    const Result<OutboxReader> reader = OutboxReader::Open(state_dir);
-    EXPECT_TRUE(reader.ok()) << reader.status().message();
-    const Result<std::vector<FleetRow>> rows = reader->Pending(sent, 1'000'000, size_t{1} << 30);
-    EXPECT_TRUE(rows.ok()) << rows.status().message();
-    for (const FleetRow& row : *rows) EXPECT_EQ(WhatIsWrong(row), "");
-    return *rows;
-  }
-  std::vector<FleetRow> Pending() const { return Pending(dir_.path()); }
-  static std::vector<FleetKind> KindsOf(const std::vector<FleetRow>& rows) {
-    std::vector<FleetKind> kinds;
-    for (const FleetRow& row : rows) kinds.push_back(row.kind);
-    return kinds;
-  }
-  static std::map<FleetKind, int> CountKinds(const std::vector<FleetRow>& rows) {
-    std::map<FleetKind, int> counts;
-    for (const FleetRow& row : rows) ++counts[row.kind];
-    return counts;
-  }
-  static Incident IncidentOf(const RunBatch& batch, const std::string& op) {
-    Incident incident;
-    incident.mutable_origin()->set_run(batch.run_id);
-    incident.mutable_origin()->set_op(op);
-    return incident;
-  }
-
-  TemporaryDirectory dir_;
-  static inline std::string note_;
-};
 
 TEST_F(OutboxTest, IsNotThereUnlessItWasAskedFor) {
   Result<Store> store = Store::OpenForWriting(DatabasePath(dir_.path()));
@@ -171,131 +119,24 @@ TEST_F(OutboxTest, CountsOfAnIncidentReplaceItsRowThatWaits) {
   EXPECT_EQ(Pending()[0].body, incident.SerializeAsString());
 }
 
-TEST_F(OutboxTest, AStormOfOneRunDoesNotHideTheFirstFindingsOfAnother) {
-  Store store = Open(dir_.path(), kNowNs, {.bytes_max = 60'000});
-  uint64_t now_ns = kNowNs;
-  for (uint64_t ticket = 0; ticket < 600; ++ticket, now_ns += kSecondNs) {
-    RunBatch storm = BatchOf(7, "train");
-    AddRecord(storm, ticket);
-    ASSERT_TRUE(store.Commit({storm}, now_ns).ok());
-  }
-  RunBatch later = BatchOf(8, "train");
-  AddRecord(later, 1);
-  ASSERT_TRUE(store.Commit({later}, now_ns).ok());
-  RunFacts storm, other;
-  RunFacts state;
-  for (const FleetRow& row : Pending()) {
-    RunFacts facts;
-    ASSERT_TRUE(facts.ParseFromString(row.body));
-    if (row.kind == FleetKind::kRun && row.run == RunId(7)) state = facts;
-    if (row.kind == FleetKind::kFindings) (row.run == RunId(7) ? storm : other).MergeFrom(facts);
-  }
-  EXPECT_EQ(other.records_size(), 1);
-  ASSERT_GT(storm.records_size(), 50);
-  EXPECT_EQ(storm.records(0).ticket(), 0u);
-  EXPECT_EQ(storm.records(storm.records_size() - 1).ticket(),
-            static_cast<uint64_t>(storm.records_size()) - 1)
-      << "the first ones, without a gap";
-}
-
-TEST_F(OutboxTest, HasAtMostSoManyRows) {
-  Store store = Open(dir_.path(), kNowNs, {.rows_max = 100});
-  for (uint64_t nonce = 1; nonce <= 300; ++nonce) {
-    RunBatch batch = BatchOf(nonce, "train");
-    AddStep(batch, 1);
-    AddRecord(batch, 1);
-    ASSERT_TRUE(store.Commit({batch}, kNowNs + nonce * kSecondNs).ok());
-  }
-  EXPECT_LE(Pending().size(), 101u);
-  EXPECT_GT(Pending().size(), 90u);
-}
-
-TEST_F(OutboxTest, ARunThatSendsNoEndOfRecordsSaysHowManyItLeftOut) {
-  Store store = Open(dir_.path());
-  RunBatch batch = BatchOf(7, "train");
-  for (uint64_t ticket = 0; ticket < kOutboxRecordsPerRunMax + 500; ++ticket)
-    AddRecord(batch, ticket);
-  ASSERT_TRUE(store.Commit({batch}, kNowNs).ok());
-  RunFacts state;
-  int records = 0;
-  for (const FleetRow& row : Pending()) {
-    RunFacts facts;
-    ASSERT_TRUE(facts.ParseFromString(row.body));
-    records += facts.records_size();
-    if (row.kind == FleetKind::kRun) state = facts;
-  }
-  EXPECT_EQ(records, static_cast<int>(kOutboxRecordsPerRunMax));
-  EXPECT_EQ(state.state().records_dropped(), 500u);
-}
-
-TEST_F(OutboxTest, WhatARunLostIsInItsStateAlsoWhenItHasEndedAndTheDaemonIsStartedAgain) {
+TEST_F(OutboxTest, ALaunchIsFoundOutOnceAndKept) {
+  int asked = 0;
+  const auto launch_of = [&asked](const nanwatch::Run&) {
+    return "launch" + std::to_string(++asked);
+  };
   {
-    Store store = Open(dir_.path(), kNowNs, {.bytes_max = 25'000});
-    RunBatch first = BatchOf(7, "train");
-    AddRecord(first, 1'000);
-    ASSERT_TRUE(store.Commit({first}, kNowNs).ok());
-    RunBatch ended = BatchOf(7, "train");
-    for (uint64_t ticket = 0; ticket < 100; ++ticket) {
-      AddRecord(ended, ticket);
-      ended.records.back().mutable_value()->set_param(std::string(100, 'p'));
-    }
-    ended.state.set_ended(true);
-    ASSERT_TRUE(store.Commit({ended}, kNowNs).ok());
-    RunBatch other = BatchOf(8, "other");
-    for (uint64_t ticket = 0; ticket < 100; ++ticket) {
-      AddRecord(other, ticket);
-      other.records.back().mutable_value()->set_param(std::string(150, 'p'));
-    }
-    ASSERT_TRUE(store.Commit({other}, kNowNs + kSecondNs).ok());
-  }
-  Store store = Open(dir_.path(), kNowNs + 2 * kSecondNs, {.bytes_max = 25'000});
-  EXPECT_NE(note_.find("100 findings"), std::string::npos) << note_;
-  ASSERT_TRUE(store.Commit({BatchOf(9)}, kNowNs + 3 * kSecondNs).ok());
-  uint64_t dropped = 0;
-  for (const FleetRow& row : Pending()) {
-    RunFacts facts;
-    ASSERT_TRUE(facts.ParseFromString(row.body));
-    if (row.run == RunId(7) && row.kind == FleetKind::kRun)
-      dropped = facts.state().records_dropped();
-  }
-  EXPECT_EQ(dropped, 100u);
-}
-
-TEST_F(OutboxTest, CountsAgainAfterEachTransactionThatFailed) {
-  Store store = Open(dir_.path(), kNowNs, {.bytes_max = 100'000});
-  RunBatch batch = BatchOf(7, "train");
-  ASSERT_TRUE(store.Commit({batch}, kNowNs).ok());
-  ASSERT_TRUE(store.LimitSize(1).ok());
-  Incident large = IncidentOf(batch, "aten::log");
-  large.set_expected_by(std::string(50'000, 'x'));
-  for (int i = 0; i < 5; ++i)
-    ASSERT_EQ(store.ReplaceIncidents("train", {large}).kind(), ErrorKind::kFull);
-  ASSERT_TRUE(store.LimitSize(kDatabaseBytesMax).ok());
-  // Had it counted what was rolled back, it would let go of the row that it has just got.
-  ASSERT_TRUE(store.ReplaceIncidents("train", {large}).ok());
-  EXPECT_EQ(CountKinds(Pending())[FleetKind::kIncident], 1);
-  EXPECT_EQ(CountKinds(Pending())[FleetKind::kRun], 1);
-  EXPECT_EQ(OutboxReader::Open(dir_.path())->Loss()->runs(), 0u);
-}
-
-TEST_F(OutboxTest, ADatabaseInThePlaceOfAnotherSaysThatRowsAreGone) {
-  {
-    Store store = Open(dir_.path());
-    EXPECT_EQ(note_, "");
+    Store store = Open(dir_.path(), kNowNs, {.launch_of = launch_of});
     ASSERT_TRUE(store.Commit({BatchOf(7, "train")}, kNowNs).ok());
+    ASSERT_TRUE(store.Commit({BatchOf(7, "train")}, kNowNs + 20 * kSecondNs).ok());
+    EXPECT_EQ(Pending()[0].launch, "launch1");
   }
-  ASSERT_TRUE(MoveAside(DatabasePath(dir_.path())).ok());
-  Store store = Open(dir_.path(), kNowNs + kSecondNs);
-  EXPECT_NE(note_.find("does not reach the fleet"), std::string::npos) << note_;
-  ASSERT_TRUE(store.Commit({BatchOf(8, "train")}, kNowNs + 2 * kSecondNs).ok());
-  OutboxLoss loss;
-  for (const FleetRow& row : Pending()) {
-    if (row.kind != FleetKind::kLoss) continue;
-    ASSERT_TRUE(loss.ParseFromString(row.body));
-  }
-  EXPECT_EQ(loss.outboxes(), 1u);
-  Open(dir_.path(), kNowNs + 3 * kSecondNs);
-  EXPECT_EQ(note_, "") << "it is said once";
+  // By now the process may be gone.
+  Store store = Open(dir_.path(), kNowNs + 30 * kSecondNs);
+  ASSERT_TRUE(store.EndRun(RunId(7), kNowNs + 40 * kSecondNs).ok());
+  const std::vector<FleetRow> rows = Pending();
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].launch, "launch1");
+  EXPECT_EQ(asked, 1);
 }
 
 TEST_F(OutboxTest, WhatWasConcludedComesFirstAndOnce) {
@@ -358,60 +199,6 @@ TEST_F(OutboxTest, AFileThatSaysNothingSendsAllAgain) {
     fclose(file);
     EXPECT_EQ(ReadSent(dir_.path()), SentUpTo{}) << text;
   }
-}
-
-TEST_F(OutboxTest, NothingOfATransactionThatFailsIsInIt) {
-  Store store = Open(dir_.path());
-  ASSERT_TRUE(store.Commit({BatchOf(7, "train")}, kNowNs).ok());
-  ASSERT_TRUE(store.LimitSize(1).ok());
-  RunBatch large = BatchOf(8, "train");
-  for (uint64_t ticket = 0; ticket < 10'000; ++ticket) AddRecord(large, ticket);
-  ASSERT_EQ(store.Commit({large}, kNowNs).kind(), ErrorKind::kFull);
-  EXPECT_EQ(Pending().size(), 1u);
-  ASSERT_TRUE(store.LimitSize(kDatabaseBytesMax).ok());
-  ASSERT_TRUE(store.Commit({large}, kNowNs).ok());
-  EXPECT_EQ(CountKinds(Pending())[FleetKind::kRun], 2);
-}
-
-TEST_F(OutboxTest, StaysWithinItsBoundAndKeepsConclusionsLongest) {
-  Store store = Open(dir_.path(), kNowNs, {.bytes_max = 40'000});
-  uint64_t now_ns = kNowNs;
-  RunBatch first = BatchOf(7, "train");
-  AddStep(first, 0);
-  AddRecord(first, 0);
-  ASSERT_TRUE(store.Commit({first}, now_ns).ok());
-  ASSERT_TRUE(store.ReplaceIncidents("train", {IncidentOf(first, "aten::log")}).ok());
-  for (uint64_t i = 1; i < 300; ++i) {
-    RunBatch batch = BatchOf(7, "train");
-    AddStep(batch, i);
-    AddRecord(batch, i);
-    now_ns += 10 * kSecondNs;
-    ASSERT_TRUE(store.Commit({batch}, now_ns).ok());
-  }
-  const std::vector<FleetRow> rows = Pending();
-  size_t bytes = 0;
-  for (const FleetRow& row : rows) bytes += row.body.size();
-  EXPECT_LT(bytes, 40'000u);
-  std::map<FleetKind, int> counts = CountKinds(rows);
-  EXPECT_EQ(counts[FleetKind::kIncident], 1);
-  EXPECT_EQ(counts[FleetKind::kRun], 1);
-  EXPECT_EQ(counts[FleetKind::kStep], 0) << "steps go first";
-  EXPECT_GT(counts[FleetKind::kFindings], 100) << "others only when no step is left";
-  ASSERT_EQ(counts[FleetKind::kLoss], 1);
-  OutboxLoss loss;
-  RunFacts earliest;
-  for (const FleetRow& row : rows) {
-    if (row.kind == FleetKind::kLoss) {
-      ASSERT_TRUE(loss.ParseFromString(row.body));
-    } else if (row.kind == FleetKind::kFindings && earliest.records().empty()) {
-      ASSERT_TRUE(earliest.ParseFromString(row.body));
-    }
-  }
-  EXPECT_EQ(earliest.records(0).ticket(), 0u) << "the first findings explain";
-  EXPECT_EQ(loss.conclusions() + loss.runs(), 0u);
-  // The count is of a moment before the newest row.
-  EXPECT_GE(loss.steps(), 298u);
-  EXPECT_NEAR(static_cast<double>(loss.findings()), 300.0 - counts[FleetKind::kFindings], 2);
 }
 
 TEST_F(OutboxTest, NumbersNeverComeAgain) {
