@@ -107,6 +107,22 @@ Json WarningsJson(const Verdict& verdict) {
   return rows;
 }
 
+Json CheckpointsJson(const Verdict& verdict) {
+  Json rows = Json::array();
+  for (const SavedCheckpoint& saved : verdict.checkpoints()) {
+    rows.push_back({{"file", PageText(saved.file())},
+                    {"state", saved.state()},
+                    {"step", saved.step()},
+                    {"rank", saved.rank()},
+                    {"saved_at", saved.saved_at()},
+                    {"tensors", saved.tensors()},
+                    {"bad", saved.bad()},
+                    {"unread", saved.unread()},
+                    {"first_bad", PageText(saved.first_bad())}});
+  }
+  return rows;
+}
+
 Json ParameterJson(const ParameterReport& row) {
   const auto number = [](bool known, double value) { return known ? JsonNumber(value) : Json(); };
   const bool read = row.has_gradient_norm();
@@ -195,6 +211,7 @@ Json PageDocument(const PageFacts& facts) {
   page["origin"] = OriginJson(facts);
   page["incidents"] = IncidentsJson(facts.verdict);
   page["warnings"] = WarningsJson(facts.verdict);
+  page["checkpoints"] = CheckpointsJson(facts.verdict);
   page["series"] = SeriesJson(facts);
   page["marks"] = MarksJson(facts.verdict);
   page["heat"] = HeatJson(facts);

@@ -63,6 +63,14 @@ function incidentsSection(page) {
   return parts.length ? section("incidents", page.warnings.length ? "Incidents and warnings" : "All incidents", parts) : null;
 }
 
+function checkpointsSection(checkpoints) {
+  if (checkpoints.length === 0) return null;
+  const rows = checkpoints.map((c) => [c.file || "(in memory)", c.state, c.step, c.rank, c.saved_at, c.tensors, c.bad, c.unread, c.first_bad]);
+  return section("checkpoints", "Checkpoints", table("What the program saved, as it was then", [{title: "File"}, {title: "State"},
+    {title: "After steps", number: true, show: stepText}, {title: "Rank", number: true}, {title: "Saved at"}, {title: "Tensors", number: true},
+    {title: "Bad", number: true}, {title: "Not read", number: true}, {title: "First bad"}], rows));
+}
+
 function snapshotsSection(snapshots) {
   const parts = snapshots.flatMap((snapshot) => [
     el("h3", null, foreign(snapshot.optimizer || "optimizer"), `, step ${stepText(snapshot.step)}, rank ${snapshot.rank}`),
@@ -87,7 +95,7 @@ function render(page) {
   for (const graph of charts) graph.destroy();
   charts.length = 0;
   document.getElementById("about").replaceChildren(foreign(page.program || page.job), page.live ? ", running now" : "");
-  const parts = [verdictSection(page), pathSection(page.path), originSection(page.origin), incidentsSection(page), seriesSection(page), heatSection(page.heat),
+  const parts = [verdictSection(page), pathSection(page.path), originSection(page.origin), incidentsSection(page), checkpointsSection(page.checkpoints), seriesSection(page), heatSection(page.heat),
     stripSection(page.strip), snapshotsSection(page.snapshots), coverageSection(page.coverage), section("run", "The run", pairs(page.run))];
   document.getElementById("page").replaceChildren(...parts.filter(Boolean));
   document.getElementById("foot").replaceChildren(`nanwatch ${page.version}, made at ${page.made_at}. Charts by dygraphs (MIT license).`);

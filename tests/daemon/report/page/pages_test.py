@@ -42,7 +42,9 @@ class Pages(unittest.TestCase):
 
     def test_a_page_shows_what_is_known_in_the_order_of_importance(self):
         self.show("anomaly")
-        self.assertEqual(self.sections(), ["verdict", "path", "origin", "incidents", "series", "heat", "strip", "parameters", "coverage", "run"])
+        self.assertEqual(self.sections(), ["verdict", "path", "origin", "incidents", "checkpoints", "series", "heat", "strip", "parameters", "coverage", "run"])
+        self.assertEqual(self.browser.evaluate("[...document.querySelectorAll('#checkpoints tbody tr')].map(row => row.children[1].textContent)"),
+                         ["clean", "bad"])
         self.assertIn("NaN reached the parameters at step 117", self.browser.evaluate("document.querySelector('h1').textContent"))
         self.assertIn("model.py", self.browser.evaluate("document.querySelector('#origin .marked').parentNode.previousSibling.textContent"))
         self.assertEqual(self.browser.evaluate("document.querySelectorAll('.plot canvas').length > 0 && charts.length"), 5)

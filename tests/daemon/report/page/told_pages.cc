@@ -110,8 +110,21 @@ PageFacts FactsOf(Verdict verdict) {
   return facts;
 }
 
+void AddCheckpoint(Verdict& verdict, const std::string& file, int64_t step, uint32_t bad) {
+  SavedCheckpoint& saved = *verdict.add_checkpoints();
+  saved.set_file(file);
+  saved.set_state(bad > 0 ? "bad" : "clean");
+  saved.set_step(step);
+  saved.set_saved_at("2026-11-26T11:58:00.000Z");
+  saved.set_tensors(48);
+  saved.set_bad(bad);
+  if (bad > 0) saved.set_first_bad("model.encoder.layers.1.linear1.weight");
+}
+
 PageFacts Anomaly() {
   PageFacts facts = FactsOf(MaskedRow("encoder.layers.1.self_attn"));
+  AddCheckpoint(facts.verdict, "ckpt/300.pt", 300, 0);
+  AddCheckpoint(facts.verdict, "ckpt/400.pt", 400, 31);
   const std::string& run = facts.verdict.run().id();
   facts.series = {Training(run, 0, 130, 117)};
   facts.stats = Snapshots(run, 130, 12, 24);
@@ -167,6 +180,8 @@ PageFacts Hostile() {
   facts.verdict.mutable_run()->set_host(turned);
   facts.verdict.mutable_incidents(0)->mutable_origin()->set_source(markup);
   facts.verdict.mutable_warnings(0)->set_param(markup + turned);
+  AddCheckpoint(facts.verdict, markup + turned, 7, 1);
+  facts.verdict.mutable_checkpoints(0)->set_first_bad(markup);
   facts.verdict.add_rule_problems(markup);
   (*facts.verdict.mutable_coverage()->mutable_unchecked())[markup] = 3;
   facts.series = {Training(facts.verdict.run().id(), 0, 130, 117)};
