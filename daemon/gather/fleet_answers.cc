@@ -83,7 +83,9 @@ std::pair<std::string, std::string> PartsOf(const std::string& id) {
 }
 
 Result<FleetVerdict> JudgeJob(FleetReader& reader, const std::string& id) {
-  const auto [job, launch] = PartsOf(id);
+  const std::pair<std::string, std::string> parts = PartsOf(id);
+  const std::string& job = parts.first;
+  const std::string& launch = parts.second;
   Result<std::vector<FleetRun>> runs = reader.RunsOfJob(job);
   if (!runs.ok()) return runs.status();
   std::vector<FleetLaunch> launches = SplitLaunches(*std::move(runs));
@@ -150,13 +152,14 @@ Result<std::shared_ptr<const FleetAnswers::Made>> FleetAnswers::Ask(const std::s
   lock.unlock();
   Result<Made> made = MakeIfThereIsMemory(make, *reader);
   std::shared_ptr<const Made> shared;
+  const Status status = made.status();
   if (made.ok()) shared = std::make_shared<const Made>(*std::move(made));
   lock.lock();
   being_made_.erase(name);
   idle_readers_.push_back(std::move(reader));
   if (shared != nullptr) Keep(name, shared);
   changed_.notify_all();
-  if (shared == nullptr) return made.status();
+  if (shared == nullptr) return status;
   return shared;
 }
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -180,4 +181,11 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace nanwatch
 
-int main(int argc, char** argv) { return nanwatch::Main(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return nanwatch::Main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "nanwatch-gather: %s\n", error.what());
+    return nanwatch::kFailed;
+  }
+}

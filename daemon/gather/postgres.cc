@@ -235,21 +235,21 @@ std::unique_ptr<FleetWriter> MakeFleetWriter(const std::string& connection) {
   return std::make_unique<PostgresWriter>(connection);
 }
 
-Result<FleetMaintenance> MaintainFleet(const std::string& where, int64_t today_days,
+Result<FleetMaintenance> MaintainFleet(const std::string& connection, int64_t today_days,
                                        int keep_days) {
   FleetMaintenance done;
-  std::unique_ptr<pqxx::connection> connection;
-  const Status status = Do(connection, where, [&](pqxx::connection& opened, bool) {
-    done.version_before = Migrate(opened);
+  std::unique_ptr<pqxx::connection> opened;
+  const Status status = Do(opened, connection, [&](pqxx::connection& database, bool) {
+    done.version_before = Migrate(database);
     if (done.version_before > kFleetSchemaVersion) return;
-    const std::vector<std::string> partitions = PartitionsOf(opened);
+    const std::vector<std::string> partitions = PartitionsOf(database);
     for (int64_t day = today_days - kDaysBehind; day <= today_days + kDaysAhead; ++day) {
       const bool is_there =
           std::any_of(partitions.begin(), partitions.end(),
                       [&](const std::string& name) { return DayOfPartition(name) == day; });
-      if (!is_there && MakeDay(opened, day)) ++done.days_made;
+      if (!is_there && MakeDay(database, day)) ++done.days_made;
     }
-    done.days_dropped = DropDaysBefore(opened, today_days - keep_days, partitions);
+    done.days_dropped = DropDaysBefore(database, today_days - keep_days, partitions);
   });
   if (!status.ok()) return status;
   if (done.version_before > kFleetSchemaVersion)

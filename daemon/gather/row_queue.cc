@@ -72,7 +72,7 @@ Status RowQueue::newest() const {
 
 void RowQueue::WriteUntilStopped(std::unique_ptr<FleetWriter> writer) {
   for (Batches batches = TakeSome(); !batches.empty(); batches = TakeSome())
-    WriteTogether(*writer, std::move(batches));
+    WriteTogether(*writer, batches);
 }
 
 RowQueue::Batches RowQueue::TakeSome() {
@@ -93,7 +93,7 @@ RowQueue::Batches RowQueue::TakeSome() {
 }
 
 // Rows that the database refuses must not take those of others with them.
-void RowQueue::WriteTogether(FleetWriter& writer, Batches batches) {
+void RowQueue::WriteTogether(FleetWriter& writer, const Batches& batches) {
   std::vector<FleetRow> all;
   if (batches.size() > 1) {
     for (const std::unique_ptr<Batch>& batch : batches)

@@ -83,7 +83,7 @@ class RowQueue {
 
   void WriteUntilStopped(std::unique_ptr<FleetWriter> writer);
   [[nodiscard]] Batches TakeSome();  // empty: stop
-  void WriteTogether(FleetWriter& writer, Batches batches);
+  void WriteTogether(FleetWriter& writer, const Batches& batches);
   void WriteAlone(FleetWriter& writer, Batch& batch);
   Status WriteHalves(FleetWriter& writer, std::span<const FleetRow> rows, int& writes_left,
                      Submitted& submitted);

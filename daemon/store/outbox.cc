@@ -81,7 +81,7 @@ std::string EssenceOf(Warning warning) {
 Result<Outbox> Outbox::Open(const Database& database, const std::string& database_path,
                             uint64_t now_real_ns, OutboxOptions options, std::string& note) {
   Result<OutboxTable> table =
-      OutboxTable::Open(database, database_path, now_real_ns, options, note);
+      OutboxTable::Open(database, database_path, now_real_ns, std::move(options), note);
   if (!table.ok()) return table.status();
   Outbox outbox(database, *std::move(table));
   outbox.now_real_ns_ = now_real_ns;
@@ -176,10 +176,10 @@ Status Outbox::AddFindings(const RunBatch& batch, FleetRow row, Written& written
   return flush();
 }
 
-Status Outbox::AddState(int64_t run, uint64_t when_real_ns) {
+Status Outbox::AddState(int64_t run, uint64_t now_real_ns) {
   // A run may have ended before the daemon began; the row is of now.
-  const uint64_t now_real_ns = std::max(when_real_ns, now_real_ns_);
-  if (Status removed = table_.RemoveSent(now_real_ns); !removed.ok()) return removed;
+  const uint64_t written_ns = std::max(now_real_ns, now_real_ns_);
+  if (Status removed = table_.RemoveSent(written_ns); !removed.ok()) return removed;
   Result<Statement> read = database_->Prepare(
       "SELECT id, job, rank, identity, state, records_thinned,"
       " (SELECT COUNT(*) FROM step WHERE step.run = run.key),"
@@ -205,7 +205,7 @@ Status Outbox::AddState(int64_t run, uint64_t when_real_ns) {
   const Result<std::string> launch = table_.LaunchOf(id, facts.run());
   if (!launch.ok()) return launch.status();
   FleetRow row = {.daemon = table_.daemon(),
-                  .recorded_ns = now_real_ns,
+                  .recorded_ns = written_ns,
                   .kind = FleetKind::kRun,
                   .job = read->Text(1),
                   .run = id,
@@ -216,7 +216,7 @@ Status Outbox::AddState(int64_t run, uint64_t when_real_ns) {
     written_.erase(run);
   } else {
     Written& written = written_[run];
-    written.state_ns = now_real_ns;
+    written.state_ns = written_ns;
     written.state_bytes = row.body.size();
   }
   return table_.Insert(std::move(row), id);

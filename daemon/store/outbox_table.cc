@@ -98,7 +98,7 @@ Result<OutboxTable> OutboxTable::Open(const Database& database, const std::strin
                                       uint64_t now_real_ns, OutboxOptions options,
                                       std::string& note) {
   OutboxTable table(database);
-  table.options_ = options;
+  table.options_ = std::move(options);
   table.now_real_ns_ = now_real_ns;
   table.state_dir_ = database_path.substr(0, database_path.find_last_of('/'));
   Result<Transaction> transaction = Transaction::BeginWrite(database);

@@ -38,14 +38,14 @@ struct Store::Impl {
   }
 
   // The state of a run, in a transaction that changed it.
-  Status SendState(const std::string& run_id, uint64_t now_real_ns) {
+  Status SendState(const std::string& run_id, uint64_t now_real_ns) const {
     if (outbox == nullptr) return Status();
     const Result<int64_t> key = KeyOfRun(database, run_id);
     return key.ok() ? outbox->AddState(*key, now_real_ns) : key.status();
   }
 
   // To be returned for a transaction that may have put rows into the outbox.
-  Status Ended(Status status) {
+  Status Ended(Status status) const {
     if (!status.ok() && outbox != nullptr) outbox->Forget();
     return status;
   }
@@ -86,7 +86,7 @@ const std::string& Store::opening_note() const { return impl_->note; }
 Result<std::string> Store::KeepOutbox(uint64_t now_real_ns, OutboxOptions options) {
   std::string kept_note;
   Result<Outbox> outbox =
-      Outbox::Open(impl_->database, impl_->path, now_real_ns, options, kept_note);
+      Outbox::Open(impl_->database, impl_->path, now_real_ns, std::move(options), kept_note);
   if (!outbox.ok()) return outbox.status();
   impl_->outbox = std::make_unique<Outbox>(*std::move(outbox));
   return kept_note;

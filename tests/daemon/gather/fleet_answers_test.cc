@@ -82,6 +82,7 @@ class FleetAnswersTest : public testing::Test {
  protected:
   static std::vector<std::unique_ptr<FleetReader>> Readers(ScriptedFleet& fleet, int count) {
     std::vector<std::unique_ptr<FleetReader>> readers;
+    readers.reserve(static_cast<size_t>(count));
     for (int i = 0; i < count; ++i) readers.push_back(std::make_unique<ScriptedReader>(fleet));
     return readers;
   }
@@ -129,6 +130,7 @@ TEST_F(FleetAnswersTest, ManyWhoAskTheSameShareOneAnswerThatTookLong) {
 TEST_F(FleetAnswersTest, RefusesQuestionsBeyondThoseThatMayWait) {
   fleet_.is_open = false;
   std::vector<std::future<HttpAnswer>> askers;
+  askers.reserve(40);
   for (int i = 0; i < 40; ++i)
     askers.push_back(AskLater("/api/v1/jobs/train" + std::to_string(i) + "/verdict"));
   fleet_.AwaitQuestions(2);

@@ -30,6 +30,7 @@ FleetRun RunOf(int32_t rank, uint64_t began_min, uint64_t last_min, bool ended =
 
 std::vector<size_t> SizesOf(const std::vector<FleetLaunch>& launches) {
   std::vector<size_t> sizes;
+  sizes.reserve(launches.size());
   for (const FleetLaunch& launch : launches) sizes.push_back(launch.runs.size());
   return sizes;
 }

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/directories.h"
@@ -25,7 +26,7 @@ class OutboxTest : public testing::Test {
                     OutboxOptions options = {}) {
     Result<Store> store = Store::OpenForWriting(DatabasePath(state_dir));
     EXPECT_TRUE(store.ok()) << store.status().message();
-    const Result<std::string> note = store->KeepOutbox(now_ns, options);
+    const Result<std::string> note = store->KeepOutbox(now_ns, std::move(options));
     EXPECT_TRUE(note.ok()) << note.status().message();
     note_ = *note;
     return *std::move(store);
@@ -41,6 +42,7 @@ class OutboxTest : public testing::Test {
   std::vector<FleetRow> Pending() const { return Pending(dir_.path()); }
   static std::vector<FleetKind> KindsOf(const std::vector<FleetRow>& rows) {
     std::vector<FleetKind> kinds;
+    kinds.reserve(rows.size());
     for (const FleetRow& row : rows) kinds.push_back(row.kind);
     return kinds;
   }

@@ -267,6 +267,14 @@ class Chain(unittest.TestCase):
         host.put(1)
         self.assertIn("plain http", forward().stderr)
 
+    def test_a_libcurl_that_cannot_be_loaded_is_said_with_the_reason(self):
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        (folder / "libcurl.so.4").touch()
+        said = subprocess.run([NANWATCH, "forward", "--once", "--to", self.balancer.url], capture_output=True, text=True,
+                              env={**os.environ, "LD_LIBRARY_PATH": str(folder), "NANWATCH_STATE_DIR": str(folder), "NANWATCH_DIR": str(folder)})
+        self.assertEqual(said.returncode, 1)
+        self.assertRegex(said.stderr, r"file too short.*apt-get install libcurl4")
+
     def test_wrong_use_is_said(self):
         host = self.host(1)
         self.await_all(host, host.put(1))
