@@ -15,8 +15,8 @@ namespace nanwatch {
 [[nodiscard]] Result<FleetVerdict> AskFleetVerdict(const HttpClientOptions& fleet,
                                                    const std::string& job);
 
-// What a person has to know beside the verdict, a sentence each: ranks that were not heard of or fell
-// silent, what was lost on the way, other launches of the same id.
+// What a person has to know beside the verdict, a sentence each: ranks that were not heard of or
+// fell silent, what was lost on the way, other launches of the same id.
 [[nodiscard]] std::vector<std::string> RemarksOn(const FleetVerdict& verdict,
                                                  const std::string& job);
 

@@ -129,7 +129,8 @@ uint64_t Forwarder::Refused(const std::vector<FleetRow>& rows, const HttpReply& 
   return 0;
 }
 
-// Less at once next time: some proxies take no long bodies, and a gatherer may find what it can take.
+// Less at once next time: some proxies take no long bodies, and a gatherer may find what it can
+// take.
 uint64_t Forwarder::NotAnswered(const std::vector<FleetRow>& rows, const HttpReply& reply) {
   rows_max_ = std::max<size_t>(1, rows.size() / 2);
   const std::string answer = std::to_string(reply.status) + ": " + FirstLine(reply.body);

@@ -5,11 +5,11 @@
 // others. A request that fails is repeated later, after a pause that doubles up to a minute, with
 // jitter, so that hosts that lost the same gatherer do not come back together.
 //
-// Rows leave the outbox only on the word of a nanwatch-gather, which names itself in a header of each
-// answer: they are committed, or it refuses them for good. A row that it refuses so is found by
-// halving, counted and passed over: it would hold up all others. Whatever else answers, as another
-// web server at a wrong address or a proxy on the way, changes nothing but when the next try is.
-// A Collector's acknowledgement counts where the user says that there is one.
+// Rows leave the outbox only on the word of a nanwatch-gather, which names itself in a header of
+// each answer: they are committed, or it refuses them for good. A row that it refuses so is found
+// by halving, counted and passed over: it would hold up all others. Whatever else answers, as
+// another web server at a wrong address or a proxy on the way, changes nothing but when the next
+// try is. A Collector's acknowledgement counts where the user says that there is one.
 //
 // One thread. The clock and the way to the gatherer are given, for tests.
 #pragma once

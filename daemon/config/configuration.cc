@@ -64,8 +64,8 @@ bool Sets(const FileValues& file, std::string_view variable) {
   });
 }
 
-// Of the nearest file that has a value. But a token is for one address: the section [forward] is that
-// of the nearest file that says where to.
+// Of the nearest file that has a value. But a token is for one address: the section [forward] is
+// that of the nearest file that says where to.
 void Merge(std::vector<FileValues> files, Configuration& configuration) {
   const auto addressed = std::find_if(
       files.begin(), files.end(), [](const FileValues& file) { return Sets(file, kEnvForwardTo); });

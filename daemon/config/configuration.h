@@ -7,8 +7,8 @@
 //   ~/.config/nanwatch/nanwatch.toml      ($XDG_CONFIG_HOME)
 //   /etc/nanwatch/nanwatch.toml
 //
-// The section [forward] is taken whole, from the nearest file that has forward.to: a token of one file
-// never goes to an address of another.
+// The section [forward] is taken whole, from the nearest file that has forward.to: a token of one
+// file never goes to an address of another.
 #pragma once
 
 #include <string>

@@ -17,8 +17,8 @@
 
 namespace nanwatch {
 
-// A header of each answer of nanwatch-gather, and the version of what it takes. An answer without it
-// is of something else: it proves nothing about the rows that were sent.
+// A header of each answer of nanwatch-gather, and the version of what it takes. An answer without
+// it is of something else: it proves nothing about the rows that were sent.
 inline constexpr char kGathererHeader[] = "nanwatch-gather";
 inline constexpr char kGathererVersion[] = "1";
 inline constexpr char kOtlpType[] = "application/x-protobuf";
@@ -30,8 +30,8 @@ struct DecodedLogs {
   uint64_t rejected = 0;  // records that are no rows
   std::string reason;     // of the first of these
 };
-// kInvalid where the body is no OTLP request in protobuf's encoding. Takes memory for rows alone: a few
-// times as much as their part of the body.
+// kInvalid where the body is no OTLP request in protobuf's encoding. Takes memory for rows alone: a
+// few times as much as their part of the body.
 [[nodiscard]] Result<DecodedLogs> DecodeLogs(std::string_view body);
 
 [[nodiscard]] std::string EncodeLogsAnswer(uint64_t rejected, const std::string& reason);

@@ -4,8 +4,8 @@
 //   GET /api/v1/jobs   /api/v1/jobs/ID/verdict   /api/v1/jobs/ID@LAUNCH/verdict
 //
 // A verdict is the document of one host with a member `fleet` more; asked for as
-// application/x-protobuf it is a FleetVerdict. Without LAUNCH it is that of the newest one. An answer
-// is kept for two seconds after it was made.
+// application/x-protobuf it is a FleetVerdict. Without LAUNCH it is that of the newest one. An
+// answer is kept for two seconds after it was made.
 //
 // Any thread. As many questions at once as there are readers; some more wait, and beyond these the
 // answer is 429: questions never take the threads that rows need.

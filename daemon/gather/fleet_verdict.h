@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answer for one launch of a job of many hosts, from what their daemons reported: by the rules of
-// one host (daemon/explain/explain.h), over the facts of all. Pure: no clock of a host decides
-// anything, and the order in which rows arrived decides nothing. How long ago a rank was heard of is
-// the database's word.
+// The answer for one launch of a job of many hosts, from what their daemons reported: by the rules
+// of one host (daemon/explain/explain.h), over the facts of all. Pure: no clock of a host decides
+// anything, and the order in which rows arrived decides nothing. How long ago a rank was heard of
+// is the database's word.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ using FindingsByRun = std::map<std::string, std::vector<std::string>>;
 // verdict says that some were lost.
 void AddFindings(const FindingsByRun& findings, bool is_whole, std::vector<FleetRun>& runs);
 
-// A launch that looks clean is `unknown` while ranks of it were not heard of (`ranks_not_heard`), or
-// fell silent before they ended (`ranks_behind`).
+// A launch that looks clean is `unknown` while ranks of it were not heard of (`ranks_not_heard`),
+// or fell silent before they ended (`ranks_behind`).
 [[nodiscard]] FleetVerdict JudgeFleet(const std::vector<FleetRun>& runs);
 
 }  // namespace nanwatch

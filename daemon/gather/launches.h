@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which runs of one job id belong together. An id comes again: a step of Slurm on another cluster or
-// after its counter wrapped, a NANWATCH_JOB that somebody gives to each training.
+// Which runs of one job id belong together. An id comes again: a step of Slurm on another cluster
+// or after its counter wrapped, a NANWATCH_JOB that somebody gives to each training.
 //
 // Runs are of one launch where they share what their environment says of it and the attempt; where
 // none of them began more than kFleetLaunchGapNs after all others were heard of last; and where no
-// host ran the same program as the same rank a second time, after the first had ended. The first two
-// hold whatever the clocks of hosts are, within minutes; the last compares times of one host alone.
-// Where a launch is taken apart too far, its ranks are missing, and its verdict is `unknown`.
+// host ran the same program as the same rank a second time, after the first had ended. The first
+// two hold whatever the clocks of hosts are, within minutes; the last compares times of one host
+// alone. Where a launch is taken apart too far, its ranks are missing, and its verdict is
+// `unknown`.
 #pragma once
 
 #include <cstdint>

@@ -64,8 +64,8 @@ constexpr char kMakeStaging[] =
     "attempt integer,"
     " host text, ended boolean, body bytea) ON COMMIT DELETE ROWS";
 
-// In one order everywhere, so that gatherers that write the same rows wait for each other and do not
-// block each other. Without a conflict target, because naming one takes the right to read.
+// In one order everywhere, so that gatherers that write the same rows wait for each other and do
+// not block each other. Without a conflict target, because naming one takes the right to read.
 constexpr char kWriteFacts[] =
     "INSERT INTO nanwatch.fact (daemon, sequence, day, kind, job, run, rank, recorded_ns, body)"
     " SELECT daemon, sequence, day, kind, job, run, rank, recorded_ns, body FROM staging"

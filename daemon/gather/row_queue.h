@@ -35,9 +35,9 @@ struct RowQueueLimits {
 
 // What became of rows that were submitted.
 struct Submitted {
-  // kBusy: the queue is full; kIo: the database cannot be reached, did not answer in time, or refused
-  // so many of them that finding these takes too long; others: it refuses whatever it gets. After a
-  // failure some may have been committed: sending all of them again is right.
+  // kBusy: the queue is full; kIo: the database cannot be reached, did not answer in time, or
+  // refused so many of them that finding these takes too long; others: it refuses whatever it gets.
+  // After a failure some may have been committed: sending all of them again is right.
   Status status = {};
   // Of those that are dealt with: rows that the database refuses, and why the first of them.
   uint64_t refused = 0;

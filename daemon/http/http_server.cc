@@ -290,8 +290,8 @@ class Httplib final : public HttpServer {
     return httplib::Server::HandlerResponse::Handled;
   }
 
-  // Of a request that is refused the body is read too, and thrown away: where a connection is closed
-  // with bytes unread, the client may never see the answer.
+  // Of a request that is refused the body is read too, and thrown away: where a connection is
+  // closed with bytes unread, the client may never see the answer.
   void Take(const httplib::Request& request, httplib::Response& response,
             const httplib::ContentReader& reader) {
     const bool refused = Refusal(request, options_).status != 200;

@@ -2,14 +2,14 @@
 // An HTTP server for a few pages of text: GET and HEAD, no cookie, no redirect; and POST where
 // bodies are asked for. The only file that knows cpp-httplib.
 //
-// What it refuses before anybody is asked: other methods (405), a Host that could be somebody else's
-// name for this address (421), a missing or wrong token (401), a body where none is asked for or one
-// that is too long before or after it is inflated (413), long or many headers (4xx). A body that did
-// not arrive whole is 408, one more than `bodies_bytes_max` takes is 429: both may be sent again.
-// A connection waits kHttpFirstSeconds for its first request and kHttpIdleSeconds for each other, has
-// kHttpRequestMs to send one, and lasts kHttpConnectionSeconds. Where most of `connections_max` are
-// open, each has one request and is closed, so that all have their turn. Beyond `connections_max` at
-// once, and as many that wait, connections are closed at once.
+// What it refuses before anybody is asked: other methods (405), a Host that could be somebody
+// else's name for this address (421), a missing or wrong token (401), a body where none is asked
+// for or one that is too long before or after it is inflated (413), long or many headers (4xx). A
+// body that did not arrive whole is 408, one more than `bodies_bytes_max` takes is 429: both may be
+// sent again. A connection waits kHttpFirstSeconds for its first request and kHttpIdleSeconds for
+// each other, has kHttpRequestMs to send one, and lasts kHttpConnectionSeconds. Where most of
+// `connections_max` are open, each has one request and is closed, so that all have their turn.
+// Beyond `connections_max` at once, and as many that wait, connections are closed at once.
 //
 // Answers are asked for in several threads.
 #pragma once
@@ -65,12 +65,12 @@ struct HttpServerOptions {
   std::vector<std::pair<std::string, std::string>> headers = {};  // of each answer
 };
 
-// Whether `host`, a Host header, names this server: an address, localhost or one of `names`, with or
-// without a port. A name that an attacker's DNS leads here is none of these.
+// Whether `host`, a Host header, names this server: an address, localhost or one of `names`, with
+// or without a port. A name that an attacker's DNS leads here is none of these.
 [[nodiscard]] bool IsOwnHost(std::string_view host, const std::vector<std::string>& names);
 
-// Whether an Authorization header carries the token: as Bearer, or as the password of Basic. Takes as
-// long for a wrong one as for a right one of its length.
+// Whether an Authorization header carries the token: as Bearer, or as the password of Basic. Takes
+// as long for a wrong one as for a right one of its length.
 [[nodiscard]] bool HasToken(std::string_view authorization, std::string_view token);
 
 class HttpServer {

@@ -15,8 +15,8 @@ namespace {
 constexpr size_t kEnvironmentMax = size_t{1} << 20;
 constexpr size_t kValueMax = 64;
 
-// In a launch of several hosts each has the same value on all of them. (MASTER_ADDR may be localhost
-// on one and a name on the others.) The time is that of Slurm's controller.
+// In a launch of several hosts each has the same value on all of them. (MASTER_ADDR may be
+// localhost on one and a name on the others.) The time is that of Slurm's controller.
 constexpr const char* kWords[] = {"SLURM_CLUSTER_NAME", "SLURM_JOB_START_TIME",
                                   "TORCHELASTIC_RUN_ID", "MASTER_PORT"};
 

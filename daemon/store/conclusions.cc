@@ -9,8 +9,8 @@
 namespace nanwatch {
 namespace {
 
-// Parameters of `write_sql`: job, position, and from 3 on what `bind` gives of each. `send` is called
-// first, within the transaction.
+// Parameters of `write_sql`: job, position, and from 3 on what `bind` gives of each. `send` is
+// called first, within the transaction.
 template <typename Conclusion, typename Send, typename Bind>
 Status Replace(const Database& database, const char* clear_sql, const char* write_sql,
                const std::string& job, const std::vector<Conclusion>& all, Send&& send,

@@ -121,8 +121,8 @@ Status Outbox::AddBatch(int64_t run, const RunBatch& batch, uint64_t now_real_ns
   return AddState(run, now_real_ns);
 }
 
-// Whatever is added, the time goes on: what was sent is removed, and runs whose findings were let go
-// of say so.
+// Whatever is added, the time goes on: what was sent is removed, and runs whose findings were let
+// go of say so.
 Status Outbox::Advance(uint64_t now_real_ns) {
   now_real_ns_ = now_real_ns;
   if (Status removed = table_.RemoveSent(now_real_ns); !removed.ok()) return removed;

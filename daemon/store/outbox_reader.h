@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The outbox (outbox.h) as those see it who send it: its rows, and the file that says how far they got.
+// The outbox (outbox.h) as those see it who send it: its rows, and the file that says how far they
+// got.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of an outbox (outbox.h) in the daemon's database: who wrote them, in which order, and how
-// much of them there may be.
+// The rows of an outbox (outbox.h) in the daemon's database: who wrote them, in which order, and
+// how much of them there may be.
 //
 // A row carries the identity of the daemon that wrote it. A state directory that was copied gets an
 // identity of its own for what comes; what it held stays that of the original, so both may send it.

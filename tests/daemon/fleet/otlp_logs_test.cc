@@ -11,8 +11,8 @@
 namespace nanwatch {
 namespace {
 
-// Written by opentelemetry-proto 1.45 of PyPI: a row of ours with every field that the protocol has, an
-// attribute of a type that we do not know, and a record of somebody else.
+// Written by opentelemetry-proto 1.45 of PyPI: a row of ours with every field that the protocol
+// has, an attribute of a type that we do not know, and a record of somebody else.
 constexpr char kOfOthers[] =
     "0a8b030a540a390a0f6e616e77617463682e6461656d6f6e12260a2430663866616435622d643963"
     "622d343639662d613136352d3730383637373238393530650a150a0474616773120d2a0b0a092100"
@@ -146,7 +146,8 @@ TEST(OtlpLogs, CarryTheLaunchOfARun) {
 TEST(OtlpLogs, KnowsADaemonThatIsNamedBehindItsRecords) {
   const std::vector<FleetRow> rows = {StepRow(1)};
   const std::string body = EncodeLogs(rows, "h");
-  // The resource is the first field of the one that the body has, and shorter than 128 bytes or not.
+  // The resource is the first field of the one that the body has, and shorter than 128 bytes or
+  // not.
   const size_t begin = body.find('\x0a', 1);
   ASSERT_NE(begin, std::string::npos);
   size_t at = begin + 1;

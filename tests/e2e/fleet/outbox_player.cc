@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // outbox_player STATE_DIR NONCE: stands in for a daemon that may be killed at any moment. For each
-// line "COUNT" on stdin it commits so many batches of one run, each with a record whose ticket follows
-// the one before, with an outbox; then it prints how many records there are. "end" ends the run.
-// Started again, it goes on with what was committed.
+// line "COUNT" on stdin it commits so many batches of one run, each with a record whose ticket
+// follows the one before, with an outbox; then it prints how many records there are. "end" ends the
+// run. Started again, it goes on with what was committed.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
