@@ -50,8 +50,8 @@ struct Store::Impl {
     return status;
   }
 
-  Status RecordExit(const JobExit& exit);
-  Status EndRun(const std::string& run_id, uint64_t ended_real_ns);
+  Status RecordExit(const JobExit& exit) const;
+  Status EndRun(const std::string& run_id, uint64_t ended_real_ns) const;
 
   std::string path;
   Database database;
@@ -132,7 +132,7 @@ Status Store::ReplaceWarnings(const std::string& job, const std::vector<Warning>
 
 Status Store::RecordExit(const JobExit& exit) { return impl_->Ended(impl_->RecordExit(exit)); }
 
-Status Store::Impl::RecordExit(const JobExit& exit) {
+Status Store::Impl::RecordExit(const JobExit& exit) const {
   Result<Transaction> transaction = Transaction::BeginWrite(database);
   if (!transaction.ok()) return transaction.status();
   if (Status written = WriteExit(database, exit); !written.ok()) return written;
@@ -161,7 +161,7 @@ Status Store::EndRun(const std::string& run_id, uint64_t ended_real_ns) {
   return impl_->Ended(impl_->EndRun(run_id, ended_real_ns));
 }
 
-Status Store::Impl::EndRun(const std::string& run_id, uint64_t ended_real_ns) {
+Status Store::Impl::EndRun(const std::string& run_id, uint64_t ended_real_ns) const {
   Result<Transaction> transaction = Transaction::BeginWrite(database);
   if (!transaction.ok()) return transaction.status();
   Result<RunRow> row = ReadRun(database, run_id);
