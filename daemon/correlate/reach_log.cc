@@ -243,20 +243,24 @@ bool ReachLog::IsResult(int node) const {
 // A NaN that Python read, and that was made with autograd off: a validation loss, an accuracy, and
 // what was summed up of them later. Inf is a usual start value of a best loss, and no sign of a
 // fault. What was bad before autograd was off is a loss, a gradient (its norm is computed with
-// autograd off), or comes of one, and is judged as such. A NaN that the program itself put among
-// many numbers marks what is missing.
+// autograd off), or comes of one, and is judged as such, unless a module was called with it: then
+// it is a batch, made ready before. A NaN that the program itself put among many numbers marks what
+// is missing.
 bool ReachLog::IsMetric(const EscapeFact& escape, int node) const {
   if (!std::isnan(escape.value())) return false;
   if (IsResult(node)) return true;
   const bool of_many = Has(escape.flags(), wire::kReadWithOthers);
   if (of_many && values_.origins()[values_.node(node).origin].IsMask()) return false;
   bool without_gradients = false;
+  bool in_module = false;  // the op that computes with the value
   for (; node >= 0; node = values_.node(node).via) {
     const Site* site = values_.node(node).site;
     if (site == nullptr || MayNeedGradient(values_.node(node))) return false;
     const bool off = Has(site->flags(), wire::ValueRecord::kWithoutGradients);
-    if (without_gradients && !off) return false;
+    if (without_gradients && !off) return in_module;
     without_gradients |= off;
+    in_module = !site->layer_type().empty() &&
+                site->phase() == static_cast<uint32_t>(wire::Phase::kForward);
   }
   return without_gradients;
 }

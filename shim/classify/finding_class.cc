@@ -18,9 +18,11 @@ FindingClass FromSeenInputs(const OpEvidence& evidence) {
 }
 
 FindingClass FromCleanState(const OpEvidence& evidence) {
-  if (evidence.writes_constants) return FindingClass::kScalar;
-  if (evidence.enters) return FindingClass::kExternal;
   const bool has_nan = (evidence.output_kinds & wire::kHasNan) != 0 && !evidence.lacks_inf;
+  // A bound may be infinite, and is not NaN.
+  const bool bounds = evidence.writes_constants && evidence.nan_proof;
+  if (evidence.writes_constants && !(bounds && has_nan)) return FindingClass::kScalar;
+  if (evidence.enters) return FindingClass::kExternal;
   if (evidence.moves && (has_nan || !evidence.narrows)) return FindingClass::kExternal;
   if (evidence.nan_proof && has_nan) {
     return evidence.bad_number ? FindingClass::kScalar : FindingClass::kExternal;

@@ -250,6 +250,13 @@ void OnAsked(const at::TensorBase& tensor) noexcept {
   if (FindHere(&here)) here.observer->canary_reads.OnAsked(here.thread, tensor);
 }
 
+void OnData(const at::TensorBase& tensor, const NamedTensor* named) noexcept {
+  Here here;
+  if (!FindHere(&here)) return;
+  BusyScope busy(here.thread);
+  here.observer->exchanged_data.OnData(here.thread, tensor, named);
+}
+
 void OnMessage(const char* line) {
   if (Observer* observer = Made(); observer != nullptr) observer->entry()->say(line);
 }

@@ -34,6 +34,7 @@ void OnBackward(const at::TensorBase* const* roots, size_t count) noexcept;
 void OnScaleUpdated(const at::TensorBase& scale, const at::TensorBase& found_inf) noexcept;
 void OnNumberRead(const at::TensorBase& tensor, double number) noexcept;
 void OnAsked(const at::TensorBase& tensor) noexcept;
+void OnData(const at::TensorBase& tensor, const NamedTensor* named) noexcept;
 // Steps of optimizers, as their hooks tell them, and that they do from now on.
 void OnStepBegin(const void* optimizer, const void* identity, const char* name) noexcept;
 void OnStepEnd() noexcept;

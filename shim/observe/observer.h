@@ -82,6 +82,7 @@
 #include "shim/observe/unseen/collective_results.h"
 #include "shim/observe/unseen/collectives.h"
 #include "shim/observe/unseen/compiled_writer.h"
+#include "shim/observe/unseen/exchanged_data.h"
 #include "shim/observe/unseen/external_values.h"
 #include "shim/observe/unseen/named_values.h"
 #include "shim/observe/unseen/out_of_sight.h"
@@ -163,6 +164,7 @@ class Observer {
   NamedValues named_values{
       {python->names(), level, recent_values, known_bad, external_values, unobserved_writes}};
   CompiledWrites compiled_writes{known_bad, unobserved_writes};
+  ExchangedData exchanged_data{{python->names(), known_bad, poison, unobserved_writes}};
   UnreadInputs unread_inputs{*python};
   ReadNumbers read_numbers{progress, input_tracking};
   OutOfSight out_of_sight{{segment, level, bad_values, collective_results, python->names(),

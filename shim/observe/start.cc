@@ -182,7 +182,7 @@ PythonBridgeCallbacks Callbacks(bool vets_checkpoints) {
   callbacks.on_scaler = {&entry_points::OnScale, &entry_points::OnScaleUpdated};
   callbacks.on_backward = &entry_points::OnBackward;
   callbacks.on_builtin = {&entry_points::OnRecordSwitch, &entry_points::OnNumberRead,
-                          &entry_points::OnAsked};
+                          &entry_points::OnAsked, &entry_points::OnData};
   if (vets_checkpoints)
     callbacks.on_checkpoint = {&entry_points::OnSaveBegins, &entry_points::OnSaveEnds};
   callbacks.on_graph_call = &entry_points::OnGraphCalled;

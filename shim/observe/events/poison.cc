@@ -57,6 +57,20 @@ void Poison::Mark(const NamedTensor* named, const PlainTensor& tensor) noexcept 
   if (named == nullptr || on_gpu) parameter.storage = HoldWeakly(tensor.storage);
 }
 
+void Poison::Move(const NamedTensor& named, const PlainTensor& tensor) noexcept {
+  if (!Poisoned() || tensor.gpu < 0) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (uint32_t i = 0; i < count_; ++i) {
+    Parameter& known = parameters_[i];
+    if (known.named != &named || !known.on_gpu || known.storage.storage == tensor.storage) continue;
+    if (known.storage.handle != nullptr) TorchWeakStorageOps().drop(known.storage.handle);
+    known.storage = HoldWeakly(tensor.storage);
+    known.byte_begin = tensor.byte_begin;
+    known.byte_end = tensor.byte_end;
+    known.gone_by = 0;
+  }
+}
+
 void Poison::RecordCleanWrite(const void* storage, uint64_t byte_begin,
                               uint64_t byte_end) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);

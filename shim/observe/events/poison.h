@@ -42,6 +42,10 @@ class Poison {
   // program): it is then told by its memory, which is held weakly.
   void Mark(const NamedTensor* named, const PlainTensor& tensor) noexcept;
 
+  // A named parameter has this memory now. On a GPU nobody has looked at it: what was bad counts as
+  // bad still.
+  void Move(const NamedTensor& named, const PlainTensor& tensor) noexcept;
+
   // Known of a GPU's memory, which cannot be looked at here: it was written, and is good.
   void RecordCleanWrite(const void* storage, uint64_t byte_begin, uint64_t byte_end) noexcept;
 

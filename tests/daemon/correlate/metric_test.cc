@@ -40,6 +40,22 @@ TEST(Metric, NanThatWasBadBeforeAutogradWasOffIsNone) {
   EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
 }
 
+// The batch was made before autograd was switched off.
+TEST(Metric, NanInABatchThatAModuleIsCalledWithAfterwards) {
+  const auto verdict_of = [](const char* layer_type, bool of_backward) {
+    RunBuilder run;
+    auto& batch = run.Value(1).Produce("aten::div").Nan();
+    if (of_backward) batch.Backward("DivBackward0");
+    run.Value(2).Propagate("aten::addmm").At("", layer_type).From(1).WithoutGradients().Nan();
+    run.Value(3).Propagate("aten::mean").From(2).WithoutGradients().Nan();
+    run.Read(4, 3);
+    return Correlate({run.Build()}).verdict();
+  };
+  EXPECT_EQ(verdict_of("Linear", false), "anomaly");
+  EXPECT_EQ(verdict_of("", false), "expected") << "no module was called with it";
+  EXPECT_EQ(verdict_of("Linear", true), "expected") << "a gradient is no batch";
+}
+
 TEST(Metric, NanInTheValidationBatch) {
   RunBuilder run;
   run.Value(1).External("aten::addmm").At("fc").WithoutGradients().Nan();

@@ -129,6 +129,7 @@ enum class PythonPresence : uint8_t {
   X(PyVectorcall_Call, PyObj* (*)(PyObj*, PyObj*, PyObj*))          \
   X(PyMethod_New, PyObj* (*)(PyObj*, PyObj*))                       \
   X(PyDescr_NewMethod, PyObj* (*)(PyObj*, PyMethod*))               \
+  X(PyDescr_NewGetSet, PyObj* (*)(PyObj*, PyGetSet*))               \
   X(PyType_FromSpec, PyObj* (*)(PyTypeSpec*))                       \
   X(PyType_GenericAlloc, PyObj* (*)(PyObj*, ptrdiff_t))             \
   X(PyType_GetFlags, unsigned long (*)(PyObj*))                     \

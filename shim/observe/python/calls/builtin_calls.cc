@@ -23,14 +23,17 @@ PyObj* (*original_item)(PyObj*, PyObj*) = nullptr;
 PyObj* (*original_float)(PyObj*, PyObj*) = nullptr;
 PyObj* (*original_of_torch[kAskingCount])(PyObj*, PyObj*) = {};
 PyObj* (*original_of_tensor[kAskingCount])(PyObj*, PyObj*) = {};
+int (*original_set_data)(PyObj*, PyObj*, void*) = nullptr;
 
 // Where the PyMethodDef's address stands: PyCFunctionObject.m_ml, behind the head, and
-// PyMethodDescrObject.d_method, behind the head, a type and two names.
+// PyMethodDescrObject.d_method, behind the head, a type and two names. PyGetSetDescrObject.d_getset
+// stands there too.
 constexpr size_t kInFunction = sizeof(PyObj);
 constexpr size_t kInMethod = sizeof(PyObj) + 3 * sizeof(void*);
 
-PyMethod* MethodIn(PyObj* object, size_t offset) {
-  return *reinterpret_cast<PyMethod**>(reinterpret_cast<unsigned char*>(object) + offset);
+template <typename Definition = PyMethod>
+Definition* MethodIn(PyObj* object, size_t offset) {
+  return *reinterpret_cast<Definition**>(reinterpret_cast<unsigned char*>(object) + offset);
 }
 
 // By the kernel, which refuses where the page is read-only, and does not end the job.
@@ -83,6 +86,7 @@ void BuiltinCalls::TryExchange() {
     Exchange(tensor_type_, "item", method_, kPyMethodNoArguments, &Item, &original_item);
     Exchange(tensor_type_, "__float__", method_, kPyMethodNoArguments, &Float, &original_float);
   }
+  if (callbacks_.on_data != nullptr) ExchangeSetterOfData();
   if (callbacks_.on_asked == nullptr) return;
   const PyOwned functions(api_, api_.AttributeOrNull(torch_c, "_VariableFunctions"));
   if (!functions) return;
@@ -112,6 +116,21 @@ bool BuiltinCalls::Exchange(PyObj* holder, const char* name, PyObj* like, int fl
   return Store(&method->function, ours);
 }
 
+void BuiltinCalls::ExchangeSetterOfData() const {
+  static PyGetSet like = {"nanwatch", nullptr, nullptr, nullptr, nullptr};
+  const PyOwned ours(api_, api_.PyDescr_NewGetSet(tensor_type_, &like));
+  if (!ours) return api_.PyErr_Clear();
+  if (MethodIn<PyGetSet>(ours.get(), kInMethod) != &like) return;
+  const PyOwned object(api_, api_.AttributeOrNull(tensor_type_, "data"));
+  if (!object || object.get()->type != ours.get()->type) return;
+  auto* definition = MethodIn<PyGetSet>(object.get(), kInMethod);
+  const bool known = definition != nullptr && definition->set != nullptr &&
+                     std::strcmp(definition->name, "data") == 0;
+  if (!known) return;
+  original_set_data = definition->set;
+  (void)Store(&definition->set, &SetData);
+}
+
 // None of these is noexcept: a daemon thread that outlives Python is ended by forced unwinding
 // through them.
 PyObj* BuiltinCalls::Switch(PyObj* self, PyObj* arguments, PyObj* named) {
@@ -130,6 +149,17 @@ PyObj* BuiltinCalls::Float(PyObj* self, PyObj* unused) {
   PyObj* result = original_float(self, unused);
   if (result != nullptr) calls_of_process->Read(self, result);
   return result;
+}
+
+int BuiltinCalls::SetData(PyObj* self, PyObj* value, void* closure) {
+  const int failed = original_set_data(self, value, closure);
+  BuiltinCalls& mine = *calls_of_process;
+  const at::TensorBase* const tensor =
+      failed == 0 && mine.IsTensor(self) ? mine.names_.TensorOf(self) : nullptr;
+  if (tensor != nullptr) {
+    mine.callbacks_.on_data(*tensor, mine.names_.SeeAgain(tensor->unsafeGetTensorImpl()));
+  }
+  return failed;
 }
 
 template <int kWhich>

@@ -4,8 +4,9 @@
 //   Tensor.item, Tensor.__float__             Python reads a number
 //   isnan, isinf, isfinite                    Python asks whether a number is finite
 //   (of torch and of Tensor)
+//   Tensor.data = other                       a tensor has other memory from now on
 //
-// Ours stand behind the same Python objects: the C function that a PyMethodDef names is exchanged.
+// Ours stand behind the same Python objects: the C function that a PyMethodDef or a PyGetSetDef names is exchanged.
 // So all references to them are covered, whenever they were taken, and neither a signature nor what
 // torch.compile knows of them changes. The object's layout is proven on objects of our own first.
 #pragma once
@@ -27,6 +28,9 @@ class BuiltinCalls {
     void (*on_number)(const at::TensorBase& tensor, double number) = nullptr;
     // This tensor was asked whether it is finite.
     void (*on_asked)(const at::TensorBase& tensor) = nullptr;
+    // This tensor has been given the memory of another one. `named`: what it is known as; may be
+    // null.
+    void (*on_data)(const at::TensorBase& tensor, const NamedTensor* named) = nullptr;
   };
 
   BuiltinCalls(const PythonApi& api, PythonNames& names, PyObj* const& tensor_type,
@@ -49,6 +53,7 @@ class BuiltinCalls {
   static PyObj* Switch(PyObj* self, PyObj* arguments, PyObj* named);
   static PyObj* Item(PyObj* self, PyObj* unused);
   static PyObj* Float(PyObj* self, PyObj* unused);
+  static int SetData(PyObj* self, PyObj* value, void* closure);
 
   template <int kWhich>
   void ExchangeAsking(PyObj* functions);
@@ -56,6 +61,7 @@ class BuiltinCalls {
   // an object like `like`. False: it stays.
   bool Exchange(PyObj* holder, const char* name, PyObj* like, int flags, Function ours,
                 Function* original) const;
+  void ExchangeSetterOfData() const;
   void Read(PyObj* tensor, PyObj* number) const;
   void Asked(PyObj* tensor) const;
   [[nodiscard]] bool IsTensor(PyObj* object) const;

@@ -143,6 +143,21 @@ void PythonNames::Add(const Layer* layer, std::string_view leaf, NamedTensorKind
   }
 }
 
+const NamedTensor* PythonNames::SeeAgain(const c10::TensorImpl* impl) noexcept try {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = by_impl_.find(impl);
+  if (found == by_impl_.end() || !PointsBack(impl, found->second->object)) return nullptr;
+  Record* const record = found->second;
+  const auto storage = by_storage_.find(record->storage_address);
+  if (storage != by_storage_.end() && storage->second == record) by_storage_.erase(storage);
+  record->See(static_cast<const PyObj*>(record->object), impl);
+  if (record->storage_address != nullptr) by_storage_.try_emplace(record->storage_address, record);
+  generation_.fetch_add(1, std::memory_order_release);
+  return record;
+} catch (const std::exception&) {  // as in Add
+  return nullptr;
+}
+
 PythonNames::Record* PythonNames::RecordOf(const Layer* layer, std::string_view leaf,
                                            NamedTensorKind kind) {
   std::string name(layer->path);

@@ -127,6 +127,8 @@ class PythonNames {
 
   // A tensor of `layer` called `leaf` ("weight"), new or seen again.
   void Add(const Layer* layer, std::string_view leaf, NamedTensorKind kind, PyObj* object) noexcept;
+  // A tensor that may be known here has other memory now. Its name; null: it has none.
+  const NamedTensor* SeeAgain(const c10::TensorImpl* impl) noexcept;
   // What was noted for a root, for Moved; to be called after its tensors were noted. Null for none.
   [[nodiscard]] const void* TensorsOf(const Layer* root) const noexcept;
   // Whether a tensor noted for `root` has lost its storage since (model.half(), .to(), a replaced

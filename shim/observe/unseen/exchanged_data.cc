@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/observe/unseen/exchanged_data.h"
+
+#include "shim/check/scan.h"
+#include "shim/observe/events/known_bad.h"
+#include "shim/observe/events/poison.h"
+#include "shim/observe/python/names/python_names.h"
+#include "shim/observe/thread/location.h"
+#include "shim/observe/torch/torch_tensor.h"
+#include "shim/observe/unseen/unobserved_writer.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr char kSetData[] = "torch.Tensor.data";
+
+}  // namespace
+
+void ExchangedData::OnData(ThreadState* thread, const at::TensorBase& tensor,
+                           const NamedTensor* named) noexcept {
+  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  const bool is_buffer = named != nullptr && named->kind == NamedTensorKind::kBuffer;
+  if (named == nullptr && !uses_.names.IsParameterObject(impl)) return;
+  PlainTensor plain{};
+  wire::Unchecked reason{};
+  if (DescribeTensor(tensor, &plain, &reason) != Readable::kYes) return;
+  if (named != nullptr) uses_.poison.Move(*named, plain);
+  if (plain.gpu < 0 && !HasNonFinite(plain.view)) return;
+  wire::Source source{};
+  ValueRef value{};
+  if (!uses_.known_bad.SourceOf(plain, &source, &value)) return;
+  UnobservedWriter writer{};
+  writer.op = kSetData;
+  writer.layer = named != nullptr ? named->layer : nullptr;
+  writer.phase = LocationOf(thread).phase;
+  writer.finding_class = wire::FindingClass::kPropagate;
+  writer.named = named;
+  writer.target = is_buffer ? wire::Target::kBuffer : wire::Target::kParameter;
+  writer.Add(source, value);
+  (void)uses_.writes.Record(thread, plain, writer);
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// `parameter.data = other`: no op writes the parameter, and it holds other values all the same.
+// What is known of the other tensor's memory is known of the parameter from then on.
+#pragma once
+
+#include <ATen/core/TensorBase.h>
+
+namespace nanwatch {
+
+class KnownBad;
+class Poison;
+class PythonNames;
+class UnobservedWrites;
+struct NamedTensor;
+struct ThreadState;
+
+class ExchangedData {
+ public:
+  // All outlive it.
+  struct Uses {
+    const PythonNames& names;
+    KnownBad& known_bad;
+    Poison& poison;
+    UnobservedWrites& writes;
+  };
+  explicit ExchangedData(const Uses& uses) noexcept : uses_(uses) {}
+
+  // GIL held, on the thread that has made the exchange. `named`: what the tensor is known as. Where a bad value lies in the new memory, it
+  // is recorded as written into the parameter.
+  void OnData(ThreadState* thread, const at::TensorBase& tensor, const NamedTensor* named) noexcept;
+
+ private:
+  const Uses uses_;
+};
+
+}  // namespace nanwatch
