@@ -86,7 +86,7 @@ TEST(Launches, ALauncherIsOfTheLaunchOfItsRanks) {
   launcher.facts.mutable_run()->set_pid(100);
   launcher.facts.mutable_run()->set_world_size(0);
   FleetRun rank = RunOf(0, 1, 20);
-  rank.launch = "MASTER_PORT=1";
+  rank.launch = "TORCHELASTIC_RUN_ID=a";
   rank.facts.mutable_run()->set_parent_pid(100);
   rank.facts.mutable_run()->set_attempt(1);
   EXPECT_EQ(SizesOf(SplitLaunches({launcher, rank})), (std::vector<size_t>{2}));

@@ -238,8 +238,9 @@ class Chain(unittest.TestCase):
         host.kill_forwarder()
         host.put(1)
         with socket.create_server(("127.0.0.1", 0)) as deaf:
-            forwarder = subprocess.Popen([NANWATCH, "forward", "--to", f"http://127.0.0.1:{deaf.getsockname()[1]}"], env=host.environment(),
-                                         stderr=subprocess.PIPE, text=True)
+            _, port = deaf.getsockname()
+            forwarder = subprocess.Popen([NANWATCH, "forward", "--to", f"http://127.0.0.1:{port}"], env=host.environment(), stderr=subprocess.PIPE,
+                                         text=True)
             connection, _ = deaf.accept()
             with connection:
                 self.assertIn(b"POST /v1/logs", connection.recv(65536))
@@ -259,7 +260,7 @@ class Chain(unittest.TestCase):
         def forward(*arguments):
             return subprocess.run([NANWATCH, "forward", "--once", *arguments], env=environment, capture_output=True, text=True, timeout=60)
 
-        elsewhere = forward("--to", "http://127.0.0.1:9")
+        elsewhere = forward("--to", "https://gather.invalid")
         self.assertEqual(elsewhere.returncode, 2)
         self.assertIn("is for " + self.balancer.url, elsewhere.stderr)
         self.assertEqual(forward().returncode, 0)
