@@ -79,8 +79,14 @@ ranks=() forwarders=() daemons=()
 for rank in 0 1 2 3; do
   mkdir -m 700 "$folder/state$rank"
   on_host "$rank"
-  "${host[@]}" "$bin/nanwatchd" >/dev/null 2>&1 &
+  "${host[@]}" "$bin/nanwatchd" >"$folder/daemon$rank" 2>&1 &
   daemons+=($!)
+  # Before a rank starts one itself, which nobody would end.
+  for _ in {1..600}; do
+    compgen -G "$folder/segments$rank/daemon*.lock" >/dev/null && break
+    kill -0 $! 2>/dev/null || fail "a daemon ended: $(cat "$folder/daemon$rank")"
+    sleep 0.1
+  done
   "${host[@]}" "$bin/nanwatch" forward --to "${urls[rank % 2]}" 2>"$folder/forward$rank" &
   forwarders+=($!)
 done
