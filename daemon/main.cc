@@ -40,6 +40,7 @@ struct CommandLine {
   std::string state_dir;
   uint32_t idle_exit_seconds = 0;
   bool detach = false;
+  bool outbox = false;
 };
 
 struct Places {
@@ -232,6 +233,7 @@ int Serve(const CommandLine& asked) {
                      .database_bytes_max = beside ? kBesideBytesMax : 0,
                      .places_prefix = wire::DefaultDirectoryOf(geteuid(), 0).path,
                      .judge_patience_ns = kJudgePatienceNs,
+                     .outbox = asked.outbox || ProcessEnvironment()(kEnvOutbox) == "1",
                      .idle_exit_ns = asked.idle_exit_seconds * kNsPerSecond},
                     Diagnose, clock, listeners);
   if (!daemon.ok()) return Refuse(daemon.status());
@@ -281,6 +283,8 @@ int Main(int argc, char** argv) {
                  "directory of the database and logs (NANWATCH_STATE_DIR)");
   app.add_option("--idle-exit", asked.idle_exit_seconds, "exit after this time without a job")
       ->type_name("SECONDS");
+  app.add_flag("--outbox", asked.outbox,
+               "keep what 'nanwatch forward' sends to a fleet (NANWATCH_OUTBOX=1)");
   app.add_flag("--detach", asked.detach, "go to the background when ready");
   try {
     app.parse(argc, argv);

@@ -4,6 +4,7 @@
 #
 #   scripts/setup.sh            Debian packages, and .venv with the reference torch
 #   scripts/setup.sh --tests    also what the tests and benches need
+#   scripts/setup.sh --fleet    also what nanwatch-gather needs, and what sends to it
 #
 # NANWATCH_PYTHON=/path/python uses that Python's torch; no .venv is made then.
 # Never asks a question. Quiet and quick when there is nothing to do.
@@ -12,13 +13,15 @@ cd "$(dirname "$0")/.."
 
 build_packages=(
   g++ binutils cmake ninja-build ccache
-  protobuf-compiler libprotobuf-dev libspdlog-dev libfmt-dev libutf8proc-dev libmbedtls-dev libboost-dev libsqlite3-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libjs-dygraphs
+  protobuf-compiler libprotobuf-dev libspdlog-dev libfmt-dev libutf8proc-dev libmbedtls-dev zlib1g-dev libboost-dev libsqlite3-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libjs-dygraphs
   python3 python3-venv
 )
-test_packages=(libgtest-dev libgmock-dev valgrind git procps clang clang-format clang-tidy tmux bubblewrap chromium zsh fish)
+# Of curl the library is used, whose package has another name in each release.
+fleet_packages=(libpqxx-dev curl)
+test_packages=("${fleet_packages[@]}" libcurl4-openssl-dev libgtest-dev libgmock-dev valgrind git procps clang clang-format clang-tidy tmux bubblewrap chromium zsh fish)
 # These bring services that Debian starts at once. They are installed only where none would be started, as in
 # a container; elsewhere their tests skip.
-service_test_packages=(munge slurmctld slurmd slurm-client prometheus prometheus-alertmanager)
+service_test_packages=(munge slurmctld slurmd slurm-client prometheus prometheus-alertmanager postgresql)
 
 fail() { echo "setup: $*" >&2; exit 1; }
 
@@ -90,15 +93,17 @@ check_given_python() {
     fail "NANWATCH_PYTHON is '$NANWATCH_PYTHON', and its torch was not found (the reason stands above)"
 }
 
-tests=false
+tests=false fleet=false
 case ${1:-} in
   "") ;;
   --tests) tests=true ;;
-  *) fail "'$1' is unknown; the only option is --tests" ;;
+  --fleet) fleet=true ;;
+  *) fail "'$1' is unknown; the options are --tests and --fleet" ;;
 esac
 
 packages=("${build_packages[@]}")
 requirements=(scripts/requirements.txt)
+if $fleet; then packages+=("${fleet_packages[@]}"); fi
 if $tests; then
   packages+=("${test_packages[@]}")
   if starts_no_services; then packages+=("${service_test_packages[@]}"); fi

@@ -23,8 +23,9 @@ namespace {
 using nanwatch::Say;
 
 const std::vector<std::string> kVerbs = {
-    "run",    "ps",    "top",    "tail",   "report", "replay", "capsule",        "attach",
-    "detach", "serve", "export", "config", "doctor", "gc",     "build-observer", "completion"};
+    "run",     "ps",     "top",    "tail",           "report",    "replay",
+    "capsule", "attach", "detach", "serve",          "export",    "forward",
+    "config",  "doctor", "gc",     "build-observer", "completion"};
 
 std::string Footer() {
   return std::string(
@@ -137,6 +138,7 @@ int Dispatch(int argc, char** argv) {
   AddCapsuleVerb(app, call);
   AddAttachVerbs(app, call);
   AddServeVerb(app, call);
+  AddForwardVerb(app, call);
   AddExportVerb(app, call);
   AddConfigVerb(app, call);
   AddDoctorVerb(app, call);

@@ -9,6 +9,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/explain/parameter_reports.h"
+#include "daemon/report/cell_text.h"
 #include "daemon/report/explanation_text.h"
 #include "daemon/report/json_report.h"
 #include "daemon/report/text_layout.h"
@@ -17,6 +18,7 @@
 #include "tools/capsule/job_capsules.h"
 #include "tools/environment_block.h"
 #include "tools/exit_codes.h"
+#include "tools/fleet_question.h"
 #include "tools/help_layout.h"
 #include "tools/ignore_option.h"
 #include "tools/job_leftovers.h"
@@ -48,6 +50,7 @@ constexpr char kReportHelp[] =
     "  nanwatch report 7f3a --html report.html --open\n"
     "  nanwatch report --ignore 'op=aten::log layer=encoder.mask*'     ('nanwatch run --help' has "
     "the rules)\n"
+    "  nanwatch report JOB --fleet https://gather.example.org --token-file TOKEN\n"
     "  nanwatch report --check --json > verdict.json || echo 'check verdict.json'\n"
     "\n"
     "Exit status: 0; with --check 0 clean or expected, 2 anomaly, 3 unknown (too little was "
@@ -65,6 +68,7 @@ struct ReportOptions {
   bool json = false;
   std::string html;  // file; "" no page
   bool open = false;
+  HttpClientOptions fleet;  // url "": this host
 };
 
 std::string Render(const ReportOptions& options, const Diagnosed& diagnosed) {
@@ -158,7 +162,21 @@ int ReportUnseen(const ReportOptions& options, const Verdict& verdict,
   return options.check && printed == kExitOk ? CheckExitCode(verdict) : printed;
 }
 
+int ReportFleet(const ReportOptions& options) {
+  if (!options.fleet.token_file.empty() && IsPlainToOthers(options.fleet.url)) Say(kTokenIsPlain);
+  const Result<FleetVerdict> fleet = AskFleetVerdict(options.fleet, options.run);
+  if (!fleet.ok()) {
+    Say(fleet.status().message());
+    return kExitFailed;
+  }
+  for (const std::string& remark : RemarksOn(*fleet, options.run)) Say(Printable(remark));
+  const int printed =
+      PrintAndExit(Render(options, {.verdict = fleet->verdict(), .explanation = {}}), kExitOk);
+  return options.check && printed == kExitOk ? CheckExitCode(fleet->verdict()) : printed;
+}
+
 int Report(const ReportOptions& options) {
+  if (!options.fleet.url.empty()) return ReportFleet(options);
   Observations observations(FindPlaces(ProcessEnvironment()));
   if (!observations.places().note.empty()) Say(observations.places().note);
   const Result<std::string> job = observations.ResolveJob(options.run);
@@ -225,6 +243,14 @@ void AddReportVerb(CLI::App& app, VerbCall& call) {
           ->type_name("FILE")
           ->excludes("--stats", "--explain", "--coverage");
   verb->add_flag("--open", options->open, "Show the page in a browser")->needs(html);
+  CLI::Option* fleet = verb->add_option("--fleet", options->fleet.url,
+                                        "Ask a gatherer (nanwatch-gather) about job RUN")
+                           ->type_name("URL")
+                           ->needs("RUN")
+                           ->excludes("--stats", "--explain", "--ignore", "--html");
+  verb->add_option("--token-file", options->fleet.token_file, "The token that it asks for")
+      ->type_name("FILE")
+      ->needs(fleet);
   verb->add_flag("--json", options->json, "Print the verdict document (nanwatch.verdict/1)")
       ->excludes(html);
   verb->callback([options, &call] { call.chosen = [options] { return Report(*options); }; });

@@ -45,17 +45,46 @@ std::string UserFile(const Environment& environment) {
   return home.starts_with('/') ? home + "/.config/nanwatch/" + kName : "";
 }
 
-// Adds what no nearer file has set.
+struct FileValues {
+  std::string path;
+  std::vector<ConfiguredValue> values;
+};
+
 Status AddFile(const std::string& path, const Environment& environment,
-               Configuration& configuration) {
+               std::vector<FileValues>& files) {
   Result<std::vector<ConfiguredValue>> values = ReadConfigFile(path, environment("HOME"));
   if (!values.ok()) return values.status();
-  configuration.files.push_back(path);
-  for (ConfiguredValue& value : *values) {
-    if (configuration.Find(value.setting->variable) == nullptr)
-      configuration.values.push_back(std::move(value));
-  }
+  files.push_back({path, *std::move(values)});
   return Status();
+}
+
+bool Sets(const FileValues& file, std::string_view variable) {
+  return std::any_of(file.values.begin(), file.values.end(), [&](const ConfiguredValue& value) {
+    return value.setting->variable == variable;
+  });
+}
+
+// Of the nearest file that has a value. But a token is for one address: the section [forward] is
+// that of the nearest file that says where to.
+void Merge(std::vector<FileValues> files, Configuration& configuration) {
+  const auto addressed = std::find_if(
+      files.begin(), files.end(), [](const FileValues& file) { return Sets(file, kEnvForwardTo); });
+  const std::string forward_file = addressed == files.end() ? "" : addressed->path;
+  for (FileValues& file : files) {
+    configuration.files.push_back(file.path);
+    for (ConfiguredValue& value : file.values) {
+      if (value.setting->section() == "forward" && !forward_file.empty() &&
+          file.path != forward_file) {
+        if (value.setting->variable == std::string_view(kEnvForwardTo)) continue;
+        configuration.notes.push_back(fmt::format(
+            "{} in {}:{} is not used: forward.to is that of {}, and what goes with it has to stand "
+            "there, too",
+            value.setting->key, value.file, value.line, forward_file));
+      } else if (configuration.Find(value.setting->variable) == nullptr) {
+        configuration.values.push_back(std::move(value));
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -71,10 +100,12 @@ Result<Configuration> ReadConfiguration(const Environment& environment,
                                         const std::string& working_directory,
                                         const std::string& system_file) {
   Configuration configuration;
+  std::vector<FileValues> files;
   if (const std::string chosen = environment(kEnvConfig); !chosen.empty()) {
     const std::string path = (std::filesystem::path(working_directory) / chosen).string();
-    if (Status read = AddFile(path, environment, configuration); !read.ok())
+    if (Status read = AddFile(path, environment, files); !read.ok())
       return read.WithContext(kEnvConfig);
+    Merge(std::move(files), configuration);
     return configuration;
   }
   std::string near = NearestAbove(working_directory);
@@ -84,11 +115,12 @@ Result<Configuration> ReadConfiguration(const Environment& environment,
     near.clear();
   }
   for (const std::string& path : {near, UserFile(environment), system_file}) {
-    const bool known = std::find(configuration.files.begin(), configuration.files.end(), path) !=
-                       configuration.files.end();
+    const bool known = std::any_of(files.begin(), files.end(),
+                                   [&](const FileValues& file) { return file.path == path; });
     if (path.empty() || known || access(path.c_str(), F_OK) != 0) continue;
-    if (Status read = AddFile(path, environment, configuration); !read.ok()) return read;
+    if (Status read = AddFile(path, environment, files); !read.ok()) return read;
   }
+  Merge(std::move(files), configuration);
   return configuration;
 }
 
@@ -98,9 +130,14 @@ Result<Configuration> ReadConfiguration() {
 }
 
 void ApplyConfiguration(const Configuration& configuration, std::string_view section) {
+  const std::string to = ProcessEnvironment()(kEnvForwardTo);
+  const ConfiguredValue* const configured = configuration.Find(kEnvForwardTo);
+  const bool goes_elsewhere = !to.empty() && configured != nullptr && configured->value != to;
   for (const ConfiguredValue& value : configuration.values) {
     const std::string_view its = value.setting->section();
     if (!its.empty() && its != section) continue;
+    // A token is for one address.
+    if (its == "forward" && goes_elsewhere) continue;
     if (ProcessEnvironment()(value.setting->variable).empty())
       setenv(value.setting->variable, value.value.c_str(), 1);
   }

@@ -6,6 +6,9 @@
 //   nanwatch.toml                         in the working directory or the nearest one above it
 //   ~/.config/nanwatch/nanwatch.toml      ($XDG_CONFIG_HOME)
 //   /etc/nanwatch/nanwatch.toml
+//
+// The section [forward] is taken whole, from the nearest file that has forward.to: a token of one
+// file never goes to an address of another.
 #pragma once
 
 #include <string>
@@ -23,7 +26,7 @@ inline constexpr char kSystemConfigFile[] = "/etc/nanwatch/nanwatch.toml";
 struct Configuration {
   std::vector<std::string> files;       // those that were read, the nearest first
   std::vector<ConfiguredValue> values;  // at most one for each setting
-  std::vector<std::string> notes;       // files that were left out, and why; a sentence each
+  std::vector<std::string> notes;  // files and values that were left out, and why; a sentence each
 
   // nullptr: no file sets it.
   [[nodiscard]] const ConfiguredValue* Find(std::string_view variable) const;

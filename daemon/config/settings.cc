@@ -10,6 +10,7 @@ namespace {
 constexpr Setting kSettings[] = {
     {"dir", wire::kEnvDir, SettingKind::kPath, ""},
     {"state_dir", wire::kEnvStateDir, SettingKind::kPath, ""},
+    {"outbox", kEnvOutbox, SettingKind::kSwitch, "false"},
     {"run.level", wire::kEnvLevel, SettingKind::kText, "full; sampled on a GPU"},
     {"run.budget", wire::kEnvBudget, SettingKind::kNumber, "none"},
     {"run.stats", wire::kEnvStats, SettingKind::kNumber, "100"},
@@ -24,6 +25,12 @@ constexpr Setting kSettings[] = {
     {"serve.listen", kEnvServeListen, SettingKind::kText, "127.0.0.1:9464"},
     {"serve.token_file", kEnvServeTokenFile, SettingKind::kPath, "none"},
     {"serve.hosts", kEnvServeHosts, SettingKind::kNames, "none"},
+    {"forward.to", kEnvForwardTo, SettingKind::kText, "none"},
+    {"forward.token_file", kEnvForwardTokenFile, SettingKind::kPath, "none"},
+    {"forward.collector", kEnvForwardCollector, SettingKind::kSwitch, "false"},
+    {"forward.ca", kEnvForwardCa, SettingKind::kPath, "none"},
+    {"forward.cert", kEnvForwardCert, SettingKind::kPath, "none"},
+    {"forward.key", kEnvForwardKey, SettingKind::kPath, "none"},
 };
 
 }  // namespace

@@ -12,6 +12,13 @@ namespace nanwatch {
 // Variables that only the tools read.
 inline constexpr char kEnvConfig[] =
     "NANWATCH_CONFIG";  // a configuration file, instead of those found
+inline constexpr char kEnvOutbox[] = "NANWATCH_OUTBOX";  // "1": keep one for a fleet
+inline constexpr char kEnvForwardTo[] = "NANWATCH_FORWARD_TO";
+inline constexpr char kEnvForwardTokenFile[] = "NANWATCH_FORWARD_TOKEN_FILE";
+inline constexpr char kEnvForwardCollector[] = "NANWATCH_FORWARD_COLLECTOR";
+inline constexpr char kEnvForwardCa[] = "NANWATCH_FORWARD_CA";
+inline constexpr char kEnvForwardCert[] = "NANWATCH_FORWARD_CERT";
+inline constexpr char kEnvForwardKey[] = "NANWATCH_FORWARD_KEY";
 inline constexpr char kEnvServeListen[] = "NANWATCH_SERVE_LISTEN";
 inline constexpr char kEnvServeTokenFile[] = "NANWATCH_SERVE_TOKEN_FILE";
 inline constexpr char kEnvServeHosts[] = "NANWATCH_SERVE_HOSTS";  // separated by commas

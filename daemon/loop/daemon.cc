@@ -14,6 +14,7 @@
 #include "daemon/ingest/segment_directory_watch.h"
 #include "daemon/loop/dead_places.h"
 #include "daemon/loop/instance_lock.h"
+#include "daemon/loop/open_store.h"
 #include "daemon/loop/segment_intake.h"
 #include "daemon/store/database_file.h"
 #include "daemon/store/store.h"
@@ -42,13 +43,6 @@ Result<InstanceLock> TakeSegmentLock(const DaemonOptions& options, const Clock& 
 Result<InstanceLock> TakeStateLock(const DaemonOptions& options, const Clock& clock) {
   return InstanceLock::Take(StateLockPath(options.state_dir),
                             "writes the database in " + options.state_dir, clock);
-}
-
-Result<Store> OpenStore(const DaemonOptions& options, Store::WhenDamaged when_damaged) {
-  Result<Store> store = Store::OpenForWriting(DatabasePath(options.state_dir), when_damaged);
-  if (!store.ok() || options.database_bytes_max == 0) return store;
-  if (Status limited = store->LimitSize(options.database_bytes_max); !limited.ok()) return limited;
-  return store;
 }
 
 }  // namespace
@@ -166,7 +160,8 @@ void Daemon::Impl::OpenStoreAnew() {
   const uint64_t now_ns = clock.monotonic_ns();
   const bool may_move = now_ns >= anew_allowed_at_ns;
   Result<Store> opened =
-      OpenStore(options, may_move ? Store::WhenDamaged::kMoveAside : Store::WhenDamaged::kLeave);
+      OpenStore(options, may_move ? Store::WhenDamaged::kMoveAside : Store::WhenDamaged::kLeave,
+                clock, listener);
   if (!opened.ok())
     return ReportNotAnew("a new database cannot be created: " + opened.status().message());
   if (!opened->opening_note().empty()) {
@@ -199,7 +194,7 @@ void Daemon::Impl::Examine(const Status& why) {
 
 // Only what is open of it is at fault.
 void Daemon::Impl::ReopenStore() {
-  Result<Store> opened = OpenStore(options, Store::WhenDamaged::kLeave);
+  Result<Store> opened = OpenStore(options, Store::WhenDamaged::kLeave, clock, listener);
   if (opened.ok()) store = *std::move(opened);
 }
 
@@ -354,7 +349,7 @@ Result<Daemon> Daemon::Start(DaemonOptions options, Diagnosis diagnosis, const C
   if (!state_lock.ok()) return state_lock.status();
   Result<SegmentDirectoryWatch> watch = SegmentDirectoryWatch::Open(options.segment_dir);
   if (!watch.ok()) return watch.status();
-  Result<Store> store = OpenStore(options, Store::WhenDamaged::kMoveAside);
+  Result<Store> store = OpenStore(options, Store::WhenDamaged::kMoveAside, clock, listener);
   if (!store.ok()) return store.status();
   const bool is_new = !store->opening_note().empty();
   if (is_new) listener.Trouble(store->opening_note());

@@ -33,6 +33,7 @@ struct DaemonOptions {
   std::string places_prefix = {};
   // How long one round waits for verdicts; what takes longer is taken by a later round.
   uint64_t judge_patience_ns = JobVerdicts::kWait;
+  bool outbox = false;        // keep what the fleet is to know (daemon/store/outbox.h)
   uint64_t idle_exit_ns = 0;  // exit after so long without a live job; 0: never
 };
 

@@ -201,6 +201,16 @@ UnknownText NotFollowed(const Verdict& verdict) {
       "torch.func"};
 }
 
+UnknownText RanksNotHeard(const Verdict& verdict) {
+  return {SeenSoFar(verdict) + ", but some ranks were not heard of",
+          "look on their hosts whether nanwatchd keeps an outbox and `nanwatch forward` runs"};
+}
+
+UnknownText RanksBehind(const Verdict& verdict) {
+  return {SeenSoFar(verdict) + ", but some ranks fell silent before they ended",
+          "look on their hosts whether they still run, and whether `nanwatch forward` does"};
+}
+
 }  // namespace
 
 UnknownText TextOfUnknown(const Verdict& verdict) {
@@ -223,6 +233,8 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "no_ops") return NoOps();
   if (reason == "ended_early") return EndedEarly();
   if (reason == "import_failed") return ImportFailed();
+  if (reason == "ranks_not_heard") return RanksNotHeard(verdict);
+  if (reason == "ranks_behind") return RanksBehind(verdict);
   if (reason == "values_not_kept") {
     return {"non-finite values were counted, but their records are gone",
             "run it again under `nanwatch run`, so that a daemon reads the records as they are "

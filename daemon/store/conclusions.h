@@ -7,15 +7,16 @@
 #include <vector>
 
 #include "daemon/base/status.h"
+#include "daemon/store/outbox.h"
 #include "daemon/store/sqlite.h"
 #include "verdict.pb.h"
 
 namespace nanwatch {
 
-// Each a transaction of its own.
-Status ReplaceIncidents(const Database& database, const std::string& job,
+// Each a transaction of its own. What is new goes into `outbox` too, which may be null.
+Status ReplaceIncidents(const Database& database, Outbox* outbox, const std::string& job,
                         const std::vector<Incident>& incidents);
-Status ReplaceWarnings(const Database& database, const std::string& job,
+Status ReplaceWarnings(const Database& database, Outbox* outbox, const std::string& job,
                        const std::vector<Warning>& warnings);
 
 [[nodiscard]] Result<std::vector<Incident>> ReadIncidents(const Database& database,

@@ -149,8 +149,8 @@ Status WriteCursor(const Database& database, int64_t run, const SegmentCursor& c
   return write->Run();
 }
 
-Status WriteBatch(const Database& database, Retention& retention, const RunBatch& batch,
-                  uint64_t now_real_ns) {
+Status WriteBatch(const Database& database, Retention& retention, Outbox* outbox,
+                  const RunBatch& batch, uint64_t now_real_ns) {
   const Result<int64_t> run = WriteRun(database, batch, now_real_ns);
   if (!run.ok()) return run.status();
   if (Status written = WriteSites(database, *run, batch); !written.ok()) return written;
@@ -160,17 +160,20 @@ Status WriteBatch(const Database& database, Retention& retention, const RunBatch
   if (Status written = WriteSteps(database, retention, *run, batch); !written.ok()) return written;
   if (Status written = WriteStats(database, retention, *run, batch); !written.ok()) return written;
   if (Status written = WriteTraining(database, *run, batch); !written.ok()) return written;
+  if (outbox != nullptr) {
+    if (Status added = outbox->AddBatch(*run, batch, now_real_ns); !added.ok()) return added;
+  }
   return WriteCursor(database, *run, batch.cursor);
 }
 
 }  // namespace
 
-Status WriteBatches(const Database& database, Retention& retention,
+Status WriteBatches(const Database& database, Retention& retention, Outbox* outbox,
                     const std::vector<RunBatch>& batches, uint64_t now_real_ns) {
   Result<Transaction> transaction = Transaction::BeginWrite(database);
   if (!transaction.ok()) return transaction.status();
   for (const RunBatch& batch : batches) {
-    if (Status written = WriteBatch(database, retention, batch, now_real_ns); !written.ok())
+    if (Status written = WriteBatch(database, retention, outbox, batch, now_real_ns); !written.ok())
       return written;
   }
   return transaction->Commit();
@@ -188,7 +191,7 @@ Status ProveTables(const Database& database) {
   Retention retention(database);
   const Result<Transaction> transaction = Transaction::BeginWrite(database);
   if (!transaction.ok()) return transaction.status();
-  Status written = WriteBatch(database, retention, probe, /*now_real_ns=*/0);
+  Status written = WriteBatch(database, retention, /*outbox=*/nullptr, probe, /*now_real_ns=*/0);
   return written.ok() ? ReadFacts(database, probe.run_id, /*records_max=*/1).status() : written;
 }
 

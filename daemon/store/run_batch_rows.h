@@ -8,13 +8,15 @@
 
 #include "daemon/base/status.h"
 #include "daemon/ingest/run_batch.h"
+#include "daemon/store/outbox.h"
 #include "daemon/store/retention.h"
 #include "daemon/store/sqlite.h"
 
 namespace nanwatch {
 
-// One transaction for all. When it fails, what `retention` remembers is no longer true.
-Status WriteBatches(const Database& database, Retention& retention,
+// One transaction for all. When it fails, what `retention` and `outbox` remember is no longer true.
+// `outbox` may be null.
+Status WriteBatches(const Database& database, Retention& retention, Outbox* outbox,
                     const std::vector<RunBatch>& batches, uint64_t now_real_ns);
 
 // Whether the tables take a run of every kind of row and give it back. Leaves nothing behind.

@@ -7,6 +7,7 @@
 #include "daemon/store/conclusions.h"
 #include "daemon/store/database_file.h"
 #include "daemon/store/job_exits.h"
+#include "daemon/store/outbox.h"
 #include "daemon/store/retention.h"
 #include "daemon/store/rows.h"
 #include "daemon/store/run_batch_rows.h"
@@ -36,11 +37,28 @@ struct Store::Impl {
     return ReadBodies<Message>(database, sql, *key);
   }
 
+  // The state of a run, in a transaction that changed it.
+  Status SendState(const std::string& run_id, uint64_t now_real_ns) const {
+    if (outbox == nullptr) return Status();
+    const Result<int64_t> key = KeyOfRun(database, run_id);
+    return key.ok() ? outbox->AddState(*key, now_real_ns) : key.status();
+  }
+
+  // To be returned for a transaction that may have put rows into the outbox.
+  Status Ended(Status status) const {
+    if (!status.ok() && outbox != nullptr) outbox->Forget();
+    return status;
+  }
+
+  Status RecordExit(const JobExit& exit) const;
+  Status EndRun(const std::string& run_id, uint64_t ended_real_ns) const;
+
   std::string path;
   Database database;
   std::string note;
   uint64_t synced_real_ns = 0;
   Retention retention{database};
+  std::unique_ptr<Outbox> outbox;  // null: none was asked for
 };
 
 Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -65,11 +83,22 @@ Result<Store> Store::OpenForReading(const std::string& path) {
 const std::string& Store::path() const { return impl_->path; }
 const std::string& Store::opening_note() const { return impl_->note; }
 
+Result<std::string> Store::KeepOutbox(uint64_t now_real_ns, OutboxOptions options) {
+  std::string kept_note;
+  Result<Outbox> outbox =
+      Outbox::Open(impl_->database, impl_->path, now_real_ns, std::move(options), kept_note);
+  if (!outbox.ok()) return outbox.status();
+  impl_->outbox = std::make_unique<Outbox>(*std::move(outbox));
+  return kept_note;
+}
+
 // ---- writing
 
 Status Store::Commit(const std::vector<RunBatch>& batches, uint64_t now_real_ns) {
-  Status status = WriteBatches(impl_->database, impl_->retention, batches, now_real_ns);
+  Status status =
+      WriteBatches(impl_->database, impl_->retention, impl_->outbox.get(), batches, now_real_ns);
   if (!status.ok()) impl_->retention.Forget();
+  status = impl_->Ended(std::move(status));
   if (impl_->synced_real_ns == 0) impl_->synced_real_ns = now_real_ns;
   // The clock may be set back.
   const bool due =
@@ -92,17 +121,28 @@ Status Store::Sync() {
 }
 
 Status Store::ReplaceIncidents(const std::string& job, const std::vector<Incident>& incidents) {
-  return nanwatch::ReplaceIncidents(impl_->database, job, incidents);
+  return impl_->Ended(
+      nanwatch::ReplaceIncidents(impl_->database, impl_->outbox.get(), job, incidents));
 }
 
 Status Store::ReplaceWarnings(const std::string& job, const std::vector<Warning>& warnings) {
-  return nanwatch::ReplaceWarnings(impl_->database, job, warnings);
+  return impl_->Ended(
+      nanwatch::ReplaceWarnings(impl_->database, impl_->outbox.get(), job, warnings));
 }
 
-Status Store::RecordExit(const JobExit& exit) {
-  Result<Transaction> transaction = Transaction::BeginWrite(impl_->database);
+Status Store::RecordExit(const JobExit& exit) { return impl_->Ended(impl_->RecordExit(exit)); }
+
+Status Store::Impl::RecordExit(const JobExit& exit) const {
+  Result<Transaction> transaction = Transaction::BeginWrite(database);
   if (!transaction.ok()) return transaction.status();
-  if (Status written = WriteExit(impl_->database, exit); !written.ok()) return written;
+  if (Status written = WriteExit(database, exit); !written.ok()) return written;
+  if (outbox != nullptr) {
+    const Result<std::vector<std::string>> runs = nanwatch::RunsOfJob(database, exit.job);
+    if (!runs.ok()) return runs.status();
+    for (const std::string& run : *runs) {
+      if (Status sent = SendState(run, exit.ended_real_ns); !sent.ok()) return sent;
+    }
+  }
   return transaction->Commit();
 }
 
@@ -118,17 +158,21 @@ Status Store::LimitSize(uint64_t bytes_max) {
 }
 
 Status Store::EndRun(const std::string& run_id, uint64_t ended_real_ns) {
-  Result<Transaction> transaction = Transaction::BeginWrite(impl_->database);
+  return impl_->Ended(impl_->EndRun(run_id, ended_real_ns));
+}
+
+Status Store::Impl::EndRun(const std::string& run_id, uint64_t ended_real_ns) const {
+  Result<Transaction> transaction = Transaction::BeginWrite(database);
   if (!transaction.ok()) return transaction.status();
-  Result<RunRow> row = FindRun(run_id);
+  Result<RunRow> row = ReadRun(database, run_id);
   if (!row.ok()) return row.status();
   row->state.set_ended(true);
   row->state.set_ended_real_ns(ended_real_ns);
-  Result<Statement> write =
-      impl_->database.Prepare("UPDATE run SET ended = 1, state = ?2 WHERE id = ?1");
+  Result<Statement> write = database.Prepare("UPDATE run SET ended = 1, state = ?2 WHERE id = ?1");
   if (!write.ok()) return write.status();
   write->BindText(1, run_id).BindBlob(2, row->state.SerializeAsString());
   if (Status written = write->Run(); !written.ok()) return written;
+  if (Status sent = SendState(run_id, ended_real_ns); !sent.ok()) return sent;
   return transaction->Commit();
 }
 

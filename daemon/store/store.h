@@ -20,6 +20,7 @@
 #include "daemon/base/status.h"
 #include "daemon/ingest/exit_file.h"
 #include "daemon/ingest/run_batch.h"
+#include "daemon/store/outbox_options.h"
 #include "verdict.pb.h"
 
 namespace nanwatch {
@@ -72,6 +73,10 @@ class Store {
   [[nodiscard]] const std::string& path() const;
   // A sentence about what had to be done to open it (moved aside, migrated), or empty.
   [[nodiscard]] const std::string& opening_note() const;
+
+  // From now on what the fleet is to know goes into the outbox too (outbox.h). Gives a sentence for
+  // the user, or "".
+  [[nodiscard]] Result<std::string> KeepOutbox(uint64_t now_real_ns, OutboxOptions options);
 
   // ---- writing
   // One transaction for all: rows that are there already are not written twice. It survives that

@@ -65,6 +65,9 @@ def main():
     expect(ran.returncode == 0 and "libprotobuf-dev" in everything and "cmake" in everything,
            "on a machine with no package, all are asked for", ran)
 
+    expect(not {"libpqxx-dev", "libcurl4-openssl-dev", "curl", "postgresql"} & set(everything),
+           "what only a gatherer needs is not asked for", ran)
+
     lacking = ["ccache", "libprotobuf-dev"]
     ran, installed = run_setup(tree, python, [package for package in everything if package not in lacking])
     expect(ran.returncode == 0 and sorted(installed) == lacking, f"asked for {installed}, not for {lacking}", ran)
@@ -79,6 +82,11 @@ def main():
     expect(ran.returncode == 0 and "slurmctld" in installed, "Slurm is installed where services are not started", ran)
     ran, installed = run_setup(tree, python, [], options=["--tests"])
     expect(ran.returncode == 0 and "valgrind" in installed and "slurmctld" not in installed, "and nowhere else", ran)
+
+    for options in (["--fleet"], ["--tests"]):
+        ran, installed = run_setup(tree, python, [], options=options)
+        expect(ran.returncode == 0 and {"libpqxx-dev", "curl"} <= set(installed) and "postgresql" not in installed,
+               "a gatherer is built where it is wanted; its database is a service", ran)
 
 
 main()

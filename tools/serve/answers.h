@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/serve/http_server.h"
+#include "daemon/http/http_server.h"
 #include "tools/serve/run_table.h"
 
 namespace nanwatch {

@@ -11,6 +11,7 @@
 #include <map>
 #include <string>
 
+#include "daemon/config/settings.h"
 #include "proto/wire/capsule.h"
 #include "proto/wire/naming.h"
 
@@ -183,6 +184,36 @@ TEST(Settings, HaveKeysAndVariablesOfTheirOwn) {
     EXPECT_EQ(++variables[setting.variable], 1) << setting.variable;
     EXPECT_FALSE(ExampleOf(setting.kind).empty());
   }
+}
+
+TEST_F(ConfigurationTest, ATokenOfOneFileNeverGoesToAnAddressOfAnother) {
+  Write(user_file_, "[forward]\nto = \"https://ours\"\ntoken_file = \"token\"\n");
+  Write(project_ + "/nanwatch.toml", "[forward]\nto = \"https://theirs\"\n");
+  Result<Configuration> read = Read(project_);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->Find(kEnvForwardTo)->value, "https://theirs");
+  EXPECT_EQ(read->Find(kEnvForwardTokenFile), nullptr);
+  EXPECT_THAT(read->notes, ElementsAre(HasSubstr("forward.token_file in " + user_file_)));
+  // And the other way round.
+  Write(project_ + "/nanwatch.toml", "[forward]\ntoken_file = \"theirs\"\n");
+  read = Read(project_);
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->Find(kEnvForwardTokenFile)->value, home_ + "/.config/nanwatch/token");
+}
+
+TEST_F(ConfigurationTest, ATokenOfAFileStaysAtHomeWhereTheEnvironmentNamesAnotherAddress) {
+  Write(user_file_, "[forward]\nto = \"https://ours\"\ntoken_file = \"/token\"\n");
+  const Result<Configuration> read = Read(project_);
+  ASSERT_TRUE(read.ok());
+  setenv(kEnvForwardTo, "https://theirs", 1);
+  unsetenv(kEnvForwardTokenFile);
+  ApplyConfiguration(*read, "forward");
+  EXPECT_EQ(getenv(kEnvForwardTokenFile), nullptr);
+  setenv(kEnvForwardTo, "https://ours", 1);
+  ApplyConfiguration(*read, "forward");
+  EXPECT_STREQ(getenv(kEnvForwardTokenFile), "/token");
+  unsetenv(kEnvForwardTo);
+  unsetenv(kEnvForwardTokenFile);
 }
 
 }  // namespace

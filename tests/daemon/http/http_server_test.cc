@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/serve/http_server.h"
+#include "daemon/http/http_server.h"
 
 #include <gtest/gtest.h>
 

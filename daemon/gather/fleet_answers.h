@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is answered about the jobs of a fleet.
+//
+//   GET /api/v1/jobs   /api/v1/jobs/ID/verdict   /api/v1/jobs/ID@LAUNCH/verdict
+//
+// A verdict is the document of one host with a member `fleet` more; asked for as
+// application/x-protobuf it is a FleetVerdict. Without LAUNCH it is that of the newest one. An
+// answer is kept for two seconds after it was made.
+//
+// Any thread. As many questions at once as there are readers; some more wait, and beyond these the
+// answer is 429: questions never take the threads that rows need.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/gather/fleet_reader.h"
+#include "daemon/http/http_server.h"
+#include "fleet.pb.h"
+
+namespace nanwatch {
+
+inline constexpr size_t kFleetQuestionsWaitingMax = 16;
+
+class FleetAnswers {
+ public:
+  // `readers` may be empty: then the answer says how to get some.
+  FleetAnswers(std::vector<std::unique_ptr<FleetReader>> readers, const Clock& clock)
+      : has_readers_(!readers.empty()), idle_readers_(std::move(readers)), clock_(clock) {}
+
+  // For a path that begins with /api/v1/jobs.
+  [[nodiscard]] HttpAnswer Answer(const HttpRequest& request);
+
+ private:
+  struct Made {
+    std::string json = {};
+    std::string protobuf = {};
+  };
+  struct Kept {
+    uint64_t made_ns = 0;
+    std::shared_ptr<const Made> made;
+  };
+  using Make = std::function<Result<Made>(FleetReader& reader)>;
+
+  // What is kept under this name, or made anew by one of those who ask for it.
+  [[nodiscard]] Result<std::shared_ptr<const Made>> Ask(const std::string& name, const Make& make);
+  [[nodiscard]] static Result<Made> MakeIfThereIsMemory(const Make& make, FleetReader& reader);
+  [[nodiscard]] bool AwaitTurn(std::unique_lock<std::mutex>& lock, const std::string& name);
+  [[nodiscard]] const Kept* FindFresh(const std::string& name) const;
+  void Keep(const std::string& name, std::shared_ptr<const Made> made);
+
+  const bool has_readers_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<FleetReader>> idle_readers_;
+  std::set<std::string> being_made_;
+  std::map<std::string, Kept> kept_;
+  size_t waiting_ = 0;
+  const Clock& clock_;
+};
+
+}  // namespace nanwatch

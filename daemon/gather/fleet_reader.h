@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the fleet's database, by a role that may not write it. One connection an object, made anew
+// when it broke; one thread an object. Errors are those of postgres.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/status.h"
+#include "daemon/gather/fleet_run.h"
+#include "daemon/gather/fleet_verdict.h"
+#include "fleet.pb.h"
+
+namespace nanwatch {
+
+inline constexpr int kFleetJobsMax = 1'000;
+// Of one job that are read for a verdict; the bytes are of bodies.
+inline constexpr size_t kFleetRunsMax = 100'000;
+inline constexpr size_t kFleetRowsMax = 200'000;
+inline constexpr size_t kFleetBytesMax = size_t{256} << 20;
+
+struct FleetJob {
+  std::string job;
+  int64_t launches = 0;  // at least: those that their environment tells apart
+  int64_t runs = 0;
+  int64_t hosts = 0;
+  int64_t world_size = 0;
+  int64_t ended = 0;          // of the runs
+  int64_t incidents = 0;      // as hosts concluded by themselves, changes counted too
+  std::string heard_at = {};  // of the newest row, UTC
+};
+
+struct FleetFindings {
+  FindingsByRun bodies;
+  bool is_whole = true;  // false: there are more than kFleetRowsMax or kFleetBytesMax
+};
+
+class FleetReader {
+ public:
+  virtual ~FleetReader() = default;
+  // Those heard of last first.
+  virtual Result<std::vector<FleetJob>> Jobs() = 0;
+  // The newest state of each run of a job; where there are too many, of those heard of last.
+  // kNotFound: nobody reported such a job.
+  virtual Result<std::vector<FleetRun>> RunsOfJob(const std::string& job) = 0;
+  // Of these runs. Where not all have room, the first of each run come before others.
+  virtual Result<FleetFindings> FindingsOf(const std::string& job,
+                                           const std::vector<FleetRun>& runs) = 0;
+  // What the daemons that report these runs say they let go of, all together.
+  virtual Result<OutboxLoss> LossOf(const std::vector<FleetRun>& runs) = 0;
+};
+
+[[nodiscard]] std::unique_ptr<FleetReader> MakeFleetReader(const std::string& connection);
+
+}  // namespace nanwatch

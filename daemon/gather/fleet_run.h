@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run as the fleet's database knows it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+struct FleetRun {
+  std::string daemon = {};  // that reported it
+  std::string run = {};     // id
+  std::string launch = {};  // what its launch shares (FleetRow)
+  uint64_t sequence = 0;
+  uint64_t recorded_ns = 0;  // the daemon's clock, of the newest state
+  int64_t heard_ago_s = 0;   // by the database's clock
+  RunFacts facts = {};       // the newest state; with findings where these were read
+};
+
+}  // namespace nanwatch

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/gather/postgres.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <pqxx/pqxx>
+#include <utility>
+
+#include "daemon/gather/migrations.h"
+#include "daemon/gather/postgres_call.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr int kDaysBehind = 2;
+constexpr int kDaysAhead = 7;
+
+// "2026-11-27"
+std::string DayText(int64_t days) {
+  const std::chrono::year_month_day day{std::chrono::sys_days(std::chrono::days(days))};
+  return fmt::format("{:04}-{:02}-{:02}", static_cast<int>(day.year()),
+                     static_cast<unsigned>(day.month()), static_cast<unsigned>(day.day()));
+}
+
+// Days since 1970 in a body of a table's name, "fact_20261127"; -1: it is not one of ours.
+int64_t DayOfPartition(const std::string& table) {
+  constexpr std::string_view kPrefix = "fact_";
+  if (table.size() != kPrefix.size() + 8 || !table.starts_with(kPrefix)) return -1;
+  const std::string digits = table.substr(kPrefix.size());
+  if (digits.find_first_not_of("0123456789") != std::string::npos) return -1;
+  const std::chrono::year_month_day day{
+      std::chrono::year(std::stoi(digits.substr(0, 4))),
+      std::chrono::month(static_cast<unsigned>(std::stoi(digits.substr(4, 2)))),
+      std::chrono::day(static_cast<unsigned>(std::stoi(digits.substr(6, 2))))};
+  return day.ok() ? std::chrono::sys_days(day).time_since_epoch().count() : -1;
+}
+
+// As COPY and literals take it.
+std::string Hex(const std::string& bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text = "\\x";
+  text.reserve(2 + bytes.size() * 2);
+  for (const char c : bytes) {
+    text += kDigits[static_cast<unsigned char>(c) >> 4];
+    text += kDigits[static_cast<unsigned char>(c) & 15];
+  }
+  return text;
+}
+
+// ---- writing
+
+constexpr std::array kStagingColumns = {
+    "daemon",      "sequence", "day",        "kind",    "job",  "run",   "rank",
+    "recorded_ns", "launch",   "world_size", "attempt", "host", "ended", "body"};
+
+constexpr char kMakeStaging[] =
+    "SET statement_timeout = '30s';"
+    "CREATE TEMPORARY TABLE staging (daemon uuid, sequence bigint, day date, kind smallint,"
+    " job text, run text, rank integer, recorded_ns bigint, launch text, world_size integer, "
+    "attempt integer,"
+    " host text, ended boolean, body bytea) ON COMMIT DELETE ROWS";
+
+// In one order everywhere, so that gatherers that write the same rows wait for each other and do
+// not block each other. Without a conflict target, because naming one takes the right to read.
+constexpr char kWriteFacts[] =
+    "INSERT INTO nanwatch.fact (daemon, sequence, day, kind, job, run, rank, recorded_ns, body)"
+    " SELECT daemon, sequence, day, kind, job, run, rank, recorded_ns, body FROM staging"
+    " WHERE kind <> 1 ORDER BY day, daemon, sequence ON CONFLICT DO NOTHING";
+
+// The newest of each run, where none is there that is as new.
+constexpr char kWriteRuns[] =
+    "INSERT INTO nanwatch.run (daemon, run, sequence, job, launch, rank, world_size, attempt, "
+    "host, ended,"
+    " recorded_ns, body)"
+    " SELECT daemon, run, sequence, job, launch, rank, world_size, attempt, host, ended, "
+    "recorded_ns,"
+    " body"
+    " FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY daemon, run ORDER BY sequence DESC) AS place"
+    "  FROM staging WHERE kind = 1) AS newest WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM"
+    "  nanwatch.run AS known WHERE known.daemon = newest.daemon AND known.run = newest.run"
+    "  AND known.sequence >= newest.sequence) ORDER BY daemon, run ON CONFLICT DO NOTHING";
+
+constexpr char kDropOldRuns[] =
+    "DELETE FROM nanwatch.run AS known USING staging WHERE staging.kind = 1"
+    " AND known.daemon = staging.daemon AND known.run = staging.run"
+    " AND known.sequence < staging.sequence";
+
+// Text for a column of PostgreSQL, which has no NUL.
+std::string Clean(std::string text) {
+  for (char& c : text) {
+    if (c == '\0') c = ' ';
+  }
+  return text;
+}
+
+using StagedRow = std::array<std::string, kStagingColumns.size()>;
+
+StagedRow Staged(const FleetRow& row) {
+  constexpr uint64_t kDayNs = uint64_t{86'400} * 1'000'000'000;
+  RunFacts facts;
+  if (row.kind == FleetKind::kRun) (void)facts.ParseFromString(row.body);
+  return {row.daemon,
+          std::to_string(row.sequence),
+          DayText(static_cast<int64_t>(row.recorded_ns / kDayNs)),
+          std::to_string(static_cast<int>(row.kind)),
+          row.job,
+          row.run,
+          std::to_string(row.rank),
+          std::to_string(row.recorded_ns),
+          row.launch,
+          std::to_string(facts.run().world_size()),
+          std::to_string(facts.run().attempt()),
+          Clean(facts.run().host()),
+          facts.state().ended() ? "t" : "f",
+          Hex(row.body)};
+}
+
+class PostgresWriter final : public FleetWriter {
+ public:
+  explicit PostgresWriter(std::string where) : where_(std::move(where)) {}
+
+  Status Write(std::span<const FleetRow> rows, WriteCounts& counts) override {
+    return Do(connection_, where_, [&](pqxx::connection& connection, bool is_new) {
+      if (is_new) {
+        pqxx::nontransaction setup(connection);
+        setup.exec(kMakeStaging);
+      }
+      pqxx::work transaction(connection);
+      pqxx::stream_to stream(transaction, "staging", kStagingColumns);
+      for (const FleetRow& row : rows) stream << Staged(row);
+      stream.complete();
+      const uint64_t written = transaction.exec(kWriteFacts).affected_rows() +
+                               transaction.exec(kWriteRuns).affected_rows();
+      transaction.exec(kDropOldRuns);
+      transaction.commit();
+      counts = {.written = written, .duplicates = rows.size() - written};
+    });
+  }
+
+ private:
+  std::string where_;
+  std::unique_ptr<pqxx::connection> connection_;
+};
+
+// ---- maintaining
+
+constexpr char kBegin[] =
+    "CREATE SCHEMA IF NOT EXISTS nanwatch;"
+    "CREATE TABLE IF NOT EXISTS nanwatch.schema_version (version integer NOT NULL)";
+
+// Group roles: an operator grants them to those who log in.
+void MakeRoles(pqxx::work& transaction) {
+  for (const char* role : {"nanwatch_ingest", "nanwatch_read"}) {
+    if (transaction.exec("SELECT 1 FROM pg_roles WHERE rolname = " + transaction.quote(role))
+            .empty())
+      transaction.exec(std::string("CREATE ROLE ") + role + " NOLOGIN");
+  }
+  const std::string name = transaction.exec1("SELECT current_database()")[0].as<std::string>();
+  transaction.exec("GRANT TEMPORARY ON DATABASE " + transaction.quote_name(name) +
+                   " TO nanwatch_ingest");
+}
+
+// The version that was there.
+int Migrate(pqxx::connection& connection) {
+  pqxx::work transaction(connection);
+  transaction.exec(kBegin);
+  transaction.exec("LOCK TABLE nanwatch.schema_version IN EXCLUSIVE MODE");
+  const int before =
+      transaction.exec1("SELECT COALESCE(MAX(version), 0) FROM nanwatch.schema_version")[0]
+          .as<int>();
+  if (before < kFleetSchemaVersion) MakeRoles(transaction);
+  for (int version = before; version < kFleetSchemaVersion; ++version) {
+    transaction.exec(kFleetMigrations[version]);
+    transaction.exec("INSERT INTO nanwatch.schema_version VALUES (" + std::to_string(version + 1) +
+                     ")");
+  }
+  transaction.commit();
+  return before;
+}
+
+std::vector<std::string> PartitionsOf(pqxx::connection& connection) {
+  pqxx::work transaction(connection);
+  std::vector<std::string> names;
+  for (const auto& row : transaction.exec(
+           "SELECT child.relname FROM pg_inherits JOIN pg_class AS child ON inhrelid = child.oid"
+           " WHERE inhparent = 'nanwatch.fact'::regclass"))
+    names.push_back(row[0].as<std::string>());
+  return names;
+}
+
+// False where the day has one, or rows of it came before it was made: they stay where they are.
+bool MakeDay(pqxx::connection& connection, int64_t day) {
+  const std::string first = DayText(day);
+  std::string digits = first;
+  std::erase(digits, '-');
+  pqxx::work transaction(connection);
+  if (!transaction
+           .exec("SELECT 1 FROM nanwatch.fact_other WHERE day = " + transaction.quote(first) +
+                 " LIMIT 1")
+           .empty())
+    return false;
+  transaction.exec("CREATE TABLE nanwatch.fact_" + digits +
+                   " PARTITION OF nanwatch.fact FOR VALUES FROM ('" + first + "') TO ('" +
+                   DayText(day + 1) + "')");
+  transaction.commit();
+  return true;
+}
+
+int DropDaysBefore(pqxx::connection& connection, int64_t first_kept,
+                   const std::vector<std::string>& partitions) {
+  int dropped = 0;
+  for (const std::string& name : partitions) {
+    const int64_t day = DayOfPartition(name);
+    if (day < 0 || day >= first_kept) continue;
+    pqxx::work transaction(connection);
+    transaction.exec("DROP TABLE nanwatch." + transaction.quote_name(name));
+    transaction.commit();
+    ++dropped;
+  }
+  pqxx::work transaction(connection);
+  const std::string before = " WHERE received_at < " + transaction.quote(DayText(first_kept));
+  transaction.exec("DELETE FROM nanwatch.fact_other" + before);
+  transaction.exec("DELETE FROM nanwatch.run" + before);
+  transaction.commit();
+  return dropped;
+}
+
+}  // namespace
+
+std::unique_ptr<FleetWriter> MakeFleetWriter(const std::string& connection) {
+  return std::make_unique<PostgresWriter>(connection);
+}
+
+Result<FleetMaintenance> MaintainFleet(const std::string& connection, int64_t today_days,
+                                       int keep_days) {
+  FleetMaintenance done;
+  std::unique_ptr<pqxx::connection> opened;
+  const Status status = Do(opened, connection, [&](pqxx::connection& database, bool) {
+    done.version_before = Migrate(database);
+    if (done.version_before > kFleetSchemaVersion) return;
+    const std::vector<std::string> partitions = PartitionsOf(database);
+    for (int64_t day = today_days - kDaysBehind; day <= today_days + kDaysAhead; ++day) {
+      const bool is_there =
+          std::any_of(partitions.begin(), partitions.end(),
+                      [&](const std::string& name) { return DayOfPartition(name) == day; });
+      if (!is_there && MakeDay(database, day)) ++done.days_made;
+    }
+    done.days_dropped = DropDaysBefore(database, today_days - keep_days, partitions);
+  });
+  if (!status.ok()) return status;
+  if (done.version_before > kFleetSchemaVersion)
+    return Status(ErrorKind::kUnsupported,
+                  "the database has schema " + std::to_string(done.version_before) +
+                      " of a newer nanwatch-gather; this one knows " +
+                      std::to_string(kFleetSchemaVersion) + ": use the newer one");
+  return done;
+}
+
+}  // namespace nanwatch

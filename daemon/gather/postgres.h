@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adapter to PostgreSQL: the only file that knows libpqxx. One connection an object, made anew when
+// it broke; one thread an object.
+//
+// Of failures, kIo means that the database was out of reach or ended the transaction, and the same
+// call may be repeated later; kInvalid that it refuses what is in the rows; kPermission that it
+// refuses the call whatever is in them, as where a right or a table is missing. After kIo it is not
+// known whether the transaction took place: what is written here may be written again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/base/status.h"
+#include "daemon/fleet/fleet_row.h"
+
+namespace nanwatch {
+
+struct WriteCounts {
+  uint64_t written = 0;
+  uint64_t duplicates = 0;  // were there already; of runs, were older than what is there
+};
+
+// Writes rows, by a role that may not read them.
+class FleetWriter {
+ public:
+  virtual ~FleetWriter() = default;
+  // One transaction for all, committed when it returns ok.
+  virtual Status Write(std::span<const FleetRow> rows, WriteCounts& counts) = 0;
+};
+
+[[nodiscard]] std::unique_ptr<FleetWriter> MakeFleetWriter(const std::string& connection);
+
+struct FleetMaintenance {
+  int version_before = 0;  // of the schema; 0: there was none
+  int days_made = 0;
+  int days_dropped = 0;
+};
+
+// Brings the schema to this program's version, makes the partitions of the days around `today_days`
+// (days since 1970 UTC), and drops what is older than `keep_days`. By the owner of the schema, who
+// must be allowed to create roles the first time.
+[[nodiscard]] Result<FleetMaintenance> MaintainFleet(const std::string& connection,
+                                                     int64_t today_days, int keep_days);
+
+}  // namespace nanwatch

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <set>
+#include <string>
+#include <utility>
+
+#include "daemon/gather/fleet_reader.h"
+#include "daemon/gather/postgres_call.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr char kSetUp[] = "SET statement_timeout = '20s'";
+
+constexpr char kJobs[] =
+    "SELECT job, COUNT(DISTINCT run), COUNT(DISTINCT host), MAX(world_size),"
+    " SUM(CASE WHEN ended THEN 1 ELSE 0 END),"
+    " (SELECT COUNT(*) FROM nanwatch.fact WHERE fact.job = run.job AND kind = 4),"
+    " MAX(received_at) AT TIME ZONE 'UTC', COUNT(DISTINCT (launch, attempt))"
+    " FROM nanwatch.run GROUP BY job ORDER BY MAX(received_at) DESC LIMIT ";
+
+constexpr char kRuns[] =
+    "SELECT daemon, run, launch, sequence, recorded_ns, heard_ago, body FROM ("
+    " SELECT daemon, run, launch, sequence, recorded_ns, body,"
+    "  CAST(EXTRACT(EPOCH FROM CURRENT_TIMESTAMP - received_at) AS bigint) AS heard_ago,"
+    "  SUM(LENGTH(body)) OVER (ORDER BY received_at DESC, daemon, run, sequence) AS bytes"
+    "  FROM nanwatch.run WHERE job = $1) AS runs"
+    " WHERE bytes <= $2 ORDER BY heard_ago, daemon, run, sequence LIMIT $3";
+
+// `bytes` counts in the order in which rows are taken; `all_bytes` tells whether some are left out.
+constexpr char kFindings[] =
+    "SELECT run, body, all_bytes, all_rows FROM ("
+    " SELECT run, body, place, sequence,"
+    "  SUM(LENGTH(body)) OVER (ORDER BY place, sequence, run) AS bytes,"
+    "  SUM(LENGTH(body)) OVER () AS all_bytes, COUNT(*) OVER () AS all_rows FROM ("
+    "  SELECT run, body, sequence,"
+    "   ROW_NUMBER() OVER (PARTITION BY run ORDER BY sequence, daemon) AS place"
+    "   FROM nanwatch.fact WHERE job = $1 AND kind = 2 AND run = ANY (CAST($2 AS text[]))"
+    "  ) AS numbered) AS counted"
+    " WHERE bytes <= $3 ORDER BY place, sequence, run LIMIT $4";
+
+constexpr char kLosses[] =
+    "SELECT body FROM nanwatch.fact AS loss WHERE kind = 6 AND job = ''"
+    " AND daemon = ANY (CAST($1 AS uuid[])) AND NOT EXISTS (SELECT 1 FROM nanwatch.fact AS newer"
+    "  WHERE newer.kind = 6 AND newer.job = '' AND newer.daemon = loss.daemon"
+    "  AND newer.sequence > loss.sequence)";
+
+// As PostgreSQL writes an array. They are hexadecimal digits and dashes.
+std::string ArrayOf(const std::set<std::string>& names) {
+  std::string text = "{";
+  for (const std::string& name : names) text += (text.size() > 1 ? "," : "") + name;
+  return text + "}";
+}
+
+std::string BytesOf(const pqxx::field& field) {
+  const pqxx::binarystring bytes(field);
+  return std::string(bytes.get(), bytes.size());
+}
+
+class PostgresReader final : public FleetReader {
+ public:
+  explicit PostgresReader(std::string where) : where_(std::move(where)) {}
+
+  Result<std::vector<FleetJob>> Jobs() override {
+    std::vector<FleetJob> jobs;
+    const Status done = Read([&](pqxx::read_transaction& transaction) {
+      for (const auto& row : transaction.exec(kJobs + std::to_string(kFleetJobsMax))) {
+        jobs.push_back({.job = row[0].as<std::string>(),
+                        .launches = row[7].as<int64_t>(),
+                        .runs = row[1].as<int64_t>(),
+                        .hosts = row[2].as<int64_t>(),
+                        .world_size = row[3].as<int64_t>(),
+                        .ended = row[4].as<int64_t>(),
+                        .incidents = row[5].as<int64_t>(),
+                        .heard_at = row[6].as<std::string>()});
+      }
+    });
+    if (!done.ok()) return done;
+    return jobs;
+  }
+
+  Result<std::vector<FleetRun>> RunsOfJob(const std::string& job) override {
+    std::map<std::string, FleetRun> runs;  // two daemons may report one: the newest counts
+    const Status done = Read([&](pqxx::read_transaction& transaction) {
+      for (const auto& row : transaction.exec_params(kRuns, job, kFleetBytesMax, kFleetRunsMax)) {
+        FleetRun run = {.daemon = row[0].as<std::string>(),
+                        .run = row[1].as<std::string>(),
+                        .launch = row[2].as<std::string>(),
+                        .sequence = static_cast<uint64_t>(row[3].as<int64_t>()),
+                        .recorded_ns = static_cast<uint64_t>(row[4].as<int64_t>()),
+                        .heard_ago_s = row[5].as<int64_t>()};
+        FleetRun& known = runs[run.run];
+        if (known.sequence > run.sequence || !run.facts.ParseFromString(BytesOf(row[6]))) continue;
+        known = std::move(run);
+      }
+    });
+    if (!done.ok()) return done;
+    std::vector<FleetRun> found;
+    for (auto& [id, run] : runs) {
+      if (!run.run.empty()) found.push_back(std::move(run));
+    }
+    if (found.empty())
+      return Status(ErrorKind::kNotFound,
+                    "no job of that id was reported: /api/v1/jobs lists them");
+    return found;
+  }
+
+  Result<FleetFindings> FindingsOf(const std::string& job,
+                                   const std::vector<FleetRun>& runs) override {
+    FleetFindings findings;
+    std::set<std::string> ids;
+    for (const FleetRun& run : runs) ids.insert(run.run);
+    const Status done = Read([&](pqxx::read_transaction& transaction) {
+      int64_t bytes = 0;
+      const pqxx::result rows =
+          transaction.exec_params(kFindings, job, ArrayOf(ids), kFleetBytesMax, kFleetRowsMax);
+      for (const auto& row : rows) {
+        std::string body = BytesOf(row[1]);
+        bytes += static_cast<int64_t>(body.size());
+        findings.bodies[row[0].as<std::string>()].push_back(std::move(body));
+      }
+      if (!rows.empty()) findings.is_whole = rows[0][2].as<int64_t>() == bytes;
+    });
+    if (!done.ok()) return done;
+    return findings;
+  }
+
+  Result<OutboxLoss> LossOf(const std::vector<FleetRun>& runs) override {
+    OutboxLoss all;
+    std::set<std::string> daemons;
+    for (const FleetRun& run : runs) daemons.insert(run.daemon);
+    const Status done = Read([&](pqxx::read_transaction& transaction) {
+      for (const auto& row : transaction.exec_params(kLosses, ArrayOf(daemons))) {
+        OutboxLoss loss;
+        if (!loss.ParseFromString(BytesOf(row[0]))) continue;
+        all.set_steps(all.steps() + loss.steps());
+        all.set_findings(all.findings() + loss.findings());
+        all.set_runs(all.runs() + loss.runs());
+        all.set_conclusions(all.conclusions() + loss.conclusions());
+        all.set_outboxes(all.outboxes() + loss.outboxes());
+      }
+    });
+    if (!done.ok()) return done;
+    return all;
+  }
+
+ private:
+  template <typename Work>
+  Status Read(const Work& work) {
+    return Do(connection_, where_, [&](pqxx::connection& connection, bool is_new) {
+      if (is_new) pqxx::nontransaction(connection).exec(kSetUp);
+      pqxx::read_transaction transaction(connection);
+      work(transaction);
+    });
+  }
+
+  std::string where_;
+  std::unique_ptr<pqxx::connection> connection_;
+};
+
+}  // namespace
+
+std::unique_ptr<FleetReader> MakeFleetReader(const std::string& connection) {
+  return std::make_unique<PostgresReader>(connection);
+}
+
+}  // namespace nanwatch

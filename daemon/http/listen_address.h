@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a program listens, as its --listen says, and the token that it or its clients share: a file
+// of the user's own.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "daemon/base/status.h"
+
+namespace nanwatch {
+
+struct ListenAddress {
+  std::string address;  // IPv4 or IPv6, without brackets
+  int port = 0;         // 0: any that is free
+  bool is_loopback = false;
+};
+
+// "127.0.0.1:9464", "[::1]:0", "localhost:80"; nullopt: it is none of these.
+[[nodiscard]] std::optional<ListenAddress> ParseListen(const std::string& text);
+
+// "http://[::1]:9464/"
+[[nodiscard]] std::string UrlOf(const std::string& address, int port);
+
+// The one word in the file, of at least 16 characters. kPermission where others may read the file.
+[[nodiscard]] Result<std::string> ReadToken(const std::string& path);
+
+}  // namespace nanwatch

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// How an outbox (outbox.h) is kept.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+inline constexpr uint64_t kOutboxBytesMax = uint64_t{256} << 20;
+inline constexpr uint64_t kOutboxRowsMax = 200'000;
+
+struct OutboxOptions {
+  uint64_t bytes_max = kOutboxBytesMax;
+  uint64_t rows_max = kOutboxRowsMax;
+  // As LaunchOfProcess of daemon/ingest; asked once for each run. Null: no launch is known.
+  std::function<std::string(const Run&)> launch_of = {};
+};
+
+}  // namespace nanwatch

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/store/outbox_reader.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+
+#include "daemon/base/directories.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr char kSentWord[] = "nanwatch.sent/1";
+
+}  // namespace
+
+// ---- how far it was sent
+
+std::string SentPath(const std::string& state_dir) { return state_dir + "/outbox.sent"; }
+
+SentUpTo ReadSent(const std::string& state_dir) {
+  std::ifstream file(SentPath(state_dir));
+  std::string word;
+  SentUpTo sent{};
+  file >> word;
+  for (uint64_t& lane : sent) file >> lane;
+  return file && word == kSentWord ? sent : SentUpTo{};
+}
+
+Status WriteSent(const std::string& state_dir, const SentUpTo& sent) {
+  const std::string path = SentPath(state_dir);
+  const std::string fresh = path + ".new";
+  {
+    std::ofstream file(fresh, std::ios::trunc);
+    file << kSentWord;
+    for (const uint64_t lane : sent) file << ' ' << lane;
+    file << '\n';
+    file.close();
+    if (!file) return Status::FromErrno(errno, "cannot write " + fresh);
+  }
+  if (rename(fresh.c_str(), path.c_str()) != 0)
+    return Status::FromErrno(errno, "cannot write " + path);
+  return Status();
+}
+
+// ---- reading
+
+Result<OutboxLoss> ReadLoss(const Database& database) {
+  Result<Statement> read = database.Prepare(
+      "SELECT lost_conclusions, lost_runs, lost_findings, lost_steps, lost_outboxes"
+      " FROM outbox_self");
+  if (!read.ok()) return read.status();
+  const Result<bool> row = read->Next();
+  if (!row.ok()) return row.status();
+  OutboxLoss loss;
+  if (!*row) return loss;
+  loss.set_conclusions(read->Unsigned(0));
+  loss.set_runs(read->Unsigned(1));
+  loss.set_findings(read->Unsigned(2));
+  loss.set_steps(read->Unsigned(3));
+  loss.set_outboxes(read->Unsigned(4));
+  return loss;
+}
+
+Result<OutboxReader> OutboxReader::Open(const std::string& state_dir) {
+  const std::string path = DatabasePath(state_dir);
+  struct stat info {};
+  const Status none(ErrorKind::kNotFound,
+                    "the daemon keeps no outbox in " + state_dir +
+                        ": set NANWATCH_OUTBOX=1 for it, or 'outbox = true' in nanwatch.toml");
+  if (stat(path.c_str(), &info) != 0) return none;
+  Result<Database> database = Database::Open(path, Database::Access::kRead);
+  if (!database.ok()) return database.status();
+  const Result<int64_t> tables =
+      database->Ask("SELECT COUNT(*) FROM sqlite_master WHERE name = 'outbox_self'");
+  if (!tables.ok()) return tables.status();
+  if (*tables == 0) return none;
+  return OutboxReader(*std::move(database));
+}
+
+Result<std::vector<FleetRow>> OutboxReader::Pending(const SentUpTo& sent, size_t rows_max,
+                                                    size_t bytes_max) const {
+  std::vector<FleetRow> rows;
+  size_t bytes = 0;
+  Result<Transaction> snapshot = Transaction::BeginRead(database_);
+  if (!snapshot.ok()) return snapshot.status();
+  for (size_t lane = 0; lane < sent.size(); ++lane) {
+    Result<Statement> read = database_.Prepare(
+        "SELECT sequence, daemon, recorded_ns, kind, job, run, rank, launch, body FROM outbox"
+        " WHERE lane = ?1 AND sequence > ?2 ORDER BY sequence");
+    if (!read.ok()) return read.status();
+    read->Bind(1, static_cast<int64_t>(lane)).BindUnsigned(2, sent[lane]);
+    while (rows.size() < rows_max && bytes < bytes_max) {
+      const Result<bool> row = read->Next();
+      if (!row.ok()) return row.status();
+      if (!*row) break;
+      rows.push_back({.daemon = read->Text(1),
+                      .sequence = read->Unsigned(0),
+                      .recorded_ns = read->Unsigned(2),
+                      .kind = static_cast<FleetKind>(read->Integer(3)),
+                      .job = read->Text(4),
+                      .run = read->Text(5),
+                      .rank = static_cast<int32_t>(read->Integer(6)),
+                      .launch = read->Text(7),
+                      .body = read->Text(8)});
+      bytes += rows.back().body.size();
+    }
+  }
+  return rows;
+}
+
+Result<int64_t> OutboxReader::ChangeCounter() const { return database_.Ask("PRAGMA data_version"); }
+
+Result<OutboxReader::Backlog> OutboxReader::BacklogOf(const SentUpTo& sent) const {
+  Backlog backlog;
+  for (size_t lane = 0; lane < sent.size(); ++lane) {
+    Result<Statement> read = database_.Prepare(
+        "SELECT COUNT(*), MIN(recorded_ns) FROM outbox WHERE lane = ?1 AND sequence > ?2");
+    if (!read.ok()) return read.status();
+    const Result<bool> row =
+        read->Bind(1, static_cast<int64_t>(lane)).BindUnsigned(2, sent[lane]).Next();
+    if (!row.ok()) return row.status();
+    if (read->Integer(0) == 0) continue;
+    backlog.rows += read->Unsigned(0);
+    const uint64_t oldest = read->Unsigned(1);
+    if (backlog.oldest_real_ns == 0 || oldest < backlog.oldest_real_ns)
+      backlog.oldest_real_ns = oldest;
+  }
+  return backlog;
+}
+
+}  // namespace nanwatch

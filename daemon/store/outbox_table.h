@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rows of an outbox (outbox.h) in the daemon's database: who wrote them, in which order, and
+// how much of them there may be.
+//
+// A row carries the identity of the daemon that wrote it. A state directory that was copied gets an
+// identity of its own for what comes; what it held stays that of the original, so both may send it.
+// Numbers go on from the clock (microseconds since 1970) at each start, so that a database that was
+// restored from a backup does not give numbers again.
+//
+// Beyond its options, steps go first, the oldest of them; then findings, of each run the newest,
+// because the first ones explain; then states of runs; conclusions last. What went is counted, and
+// findings also by run.
+//
+// Every function but Open works inside the caller's transaction. One owner, one thread.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <unordered_map>
+
+#include "daemon/base/status.h"
+#include "daemon/fleet/fleet_row.h"
+#include "daemon/store/outbox_options.h"
+#include "daemon/store/outbox_reader.h"
+#include "daemon/store/sqlite.h"
+#include "verdict.pb.h"
+
+namespace nanwatch {
+
+class OutboxTable {
+ public:
+  // Makes its tables where there are none. `database` must outlive the object. `note` becomes a
+  // sentence for the user where the state directory is a copy, an earlier outbox of it is gone, or
+  // this one was full.
+  static Result<OutboxTable> Open(const Database& database, const std::string& database_path,
+                                  uint64_t now_real_ns, OutboxOptions options, std::string& note);
+
+  // Gives the row its number. One that waits with the same kind and `subject` is replaced, unless
+  // `subject` is "".
+  Status Insert(FleetRow row, const std::string& subject);
+  // Rows that were acknowledged, at most once a second; and a row about what went, where some did.
+  Status RemoveSent(uint64_t now_real_ns);
+  // That so many records of a run were not written here, or let go of.
+  Status CountLost(const std::string& run, uint64_t records);
+  [[nodiscard]] Result<uint64_t> LostRecordsOf(const std::string& run) const;
+  // Runs that lost records since this was asked last.
+  [[nodiscard]] std::set<std::string> TakeRunsThatLost();
+
+  // What is known of the launch of a run, found out the first time that it is asked.
+  Result<std::string> LaunchOf(const std::string& id, const Run& run);
+
+  // After a transaction that was not committed: counts are taken anew.
+  void Forget();
+
+  [[nodiscard]] const std::string& daemon() const { return daemon_; }
+
+ private:
+  explicit OutboxTable(const Database& database) : database_(&database) {}
+  Status TakeIdentity(const std::string& database_path, uint64_t now_real_ns, std::string& note);
+  Status NoteLoss(std::string& note) const;
+  Status ReadRunsThatLost();
+  Status CountRows();
+  Status RemoveWaiting(const FleetRow& row, const std::string& subject);
+  Result<int64_t> NextOrdinal(const FleetRow& row);
+  Status MakeRoom();
+  Result<bool> LetGo(FleetLane lane);
+  Status AddLoss();
+  void Uncount(int64_t body_bytes);
+
+  const Database* database_;
+  std::string state_dir_;
+  std::string daemon_;
+  OutboxOptions options_;
+  uint64_t next_sequence_ = 0;
+  uint64_t now_real_ns_ = 0;
+  uint64_t removed_at_ns_ = 0;
+  SentUpTo removed_{};
+  bool counted_ = false;
+  uint64_t bytes_ = 0;
+  uint64_t rows_ = 0;
+  bool has_loss_ = false;                              // that is not in a row yet
+  std::unordered_map<std::string, int64_t> ordinals_;  // of each run's next findings
+  std::set<std::string> runs_that_lost_;
+};
+
+}  // namespace nanwatch

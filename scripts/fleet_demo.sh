@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Shows a fleet on one machine: PostgreSQL in a temporary folder, two gatherers, and four "hosts" (a daemon, a state
+# directory and a rank each) that train together. Rank 3 makes a NaN that all receive; the fleet names it.
+#
+#   scripts/fleet_demo.sh
+#
+# Installs what building needs, builds, and leaves nothing behind but that. PostgreSQL has to be installed already: its
+# package starts a service, which this script leaves to whoever owns the host.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+fail() { echo "fleet_demo: $*" >&2; exit 1; }
+case ${1:-} in
+  "") ;;
+  -h | --help) sed -n '3,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) fail "'$1' is unknown; see --help" ;;
+esac
+
+compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ||
+  fail "PostgreSQL is missing: install it (Debian: apt-get install postgresql), then run this again"
+scripts/setup.sh --fleet
+python=${NANWATCH_PYTHON:-$PWD/.venv/bin/python}
+postgres=$(compgen -G '/usr/lib/postgresql/*/bin' | sort -V | tail -n 1)
+tests=()
+[[ -e build/release/build.ninja ]] || tests=(-DNANWATCH_TESTS=OFF)
+# Also where there is a tree: it may have been made while libpqxx was missing.
+cmake --preset release -DNANWATCH_PYTHON:FILEPATH="$python" "${tests[@]}" >/dev/null
+cmake --build --preset release --target nanwatch nanwatchd nanwatch-gather nanwatch_entry nanwatch_observer
+bin=$PWD/build/release/bin
+
+folder=$(mktemp -d)
+as_user=()
+if ((EUID == 0)); then as_user=(runuser -u postgres --); fi
+cleanup() {
+  local jobs
+  mapfile -t jobs < <(jobs -p)
+  if ((${#jobs[@]})); then kill "${jobs[@]}" 2>/dev/null || true; wait || true; fi
+  "${as_user[@]}" "$postgres/pg_ctl" stop -m immediate -D "$folder/pg/data" >/dev/null 2>&1 || true
+  rm -rf "$folder"
+}
+trap cleanup EXIT
+
+echo "fleet_demo: PostgreSQL in $folder"
+chmod 711 "$folder"
+# Whoever reaches its socket is its superuser: nobody but us, and postgres where we are root.
+mkdir -m 700 "$folder/pg"
+if ((EUID == 0)); then chown postgres "$folder/pg"; fi
+"${as_user[@]}" "$postgres/initdb" -D "$folder/pg/data" -U owner -A trust --no-sync >/dev/null
+"${as_user[@]}" "$postgres/pg_ctl" start -w -D "$folder/pg/data" -l "$folder/pg/log" \
+  -o "-c listen_addresses='' -c unix_socket_directories=$folder/pg -c unix_socket_permissions=0700" >/dev/null
+database() { echo "host=$folder/pg dbname=postgres user=$1"; }
+"$bin/nanwatch-gather" maintain --database "$(database owner)"
+"$postgres/psql" -q -d "$(database owner)" -c \
+  "CREATE ROLE sender LOGIN IN ROLE nanwatch_ingest; CREATE ROLE asker LOGIN IN ROLE nanwatch_read"
+
+# Each says in its log where it listens.
+urls=()
+for number in 1 2; do
+  "$bin/nanwatch-gather" serve --listen 127.0.0.1:0 --database "$(database sender)" --read-database "$(database asker)" \
+    2>"$folder/gather$number" &
+  for _ in {1..600}; do
+    grep -qs 'listening at' "$folder/gather$number" && break
+    kill -0 $! 2>/dev/null || fail "a gatherer ended: $(cat "$folder/gather$number")"
+    sleep 0.1
+  done
+  urls+=("$(sed -n 's/.*listening at //p' "$folder/gather$number")")
+done
+echo "fleet_demo: gatherers at ${urls[*]}"
+
+# Sets `host`: what a command is started with on one of the hosts. Not a function around the command, so that $! is
+# the command's own process.
+on_host() {
+  host=(env NANWATCH_DIR="$folder/segments$1" NANWATCH_STATE_DIR="$folder/state$1" NANWATCH_JOB=fleet-demo
+    NANWATCH_OUTBOX=1 RANK="$1" WORLD_SIZE=4 OMP_WAIT_POLICY=PASSIVE)
+}
+echo "fleet_demo: four hosts with a rank each"
+ranks=() forwarders=() daemons=()
+for rank in 0 1 2 3; do
+  mkdir -m 700 "$folder/state$rank"
+  on_host "$rank"
+  "${host[@]}" "$bin/nanwatchd" >"$folder/daemon$rank" 2>&1 &
+  daemons+=($!)
+  # Before a rank starts one itself, which nobody would end.
+  for _ in {1..600}; do
+    compgen -G "$folder/segments$rank/daemon*.lock" >/dev/null && break
+    kill -0 $! 2>/dev/null || fail "a daemon ended: $(cat "$folder/daemon$rank")"
+    sleep 0.1
+  done
+  "${host[@]}" "$bin/nanwatch" forward --to "${urls[rank % 2]}" 2>"$folder/forward$rank" &
+  forwarders+=($!)
+done
+for rank in 0 1 2 3; do
+  on_host "$rank"
+  "${host[@]}" "$bin/nanwatch" run -- "$python" scripts/demo/fleet_rank.py "$folder/store" >"$folder/run$rank" 2>&1 &
+  ranks+=($!)
+done
+for rank in "${ranks[@]}"; do wait "$rank" || fail "a rank failed: $(tail -n 5 "$folder"/run*)"; done
+# What is left goes out.
+kill "${daemons[@]}" && wait "${daemons[@]}" || true
+kill "${forwarders[@]}" && wait "${forwarders[@]}" || true
+for rank in 0 1 2 3; do
+  on_host "$rank"
+  "${host[@]}" "$bin/nanwatch" forward --once --to "${urls[rank % 2]}"
+done
+
+echo "fleet_demo: nanwatch report fleet-demo --fleet ${urls[1]}"
+"$bin/nanwatch" report fleet-demo --fleet "${urls[1]}"

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/gather/fleet_verdict.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace nanwatch {
+namespace {
+
+// The state of a rank that checked `tensors` in `steps` watched ones.
+RunFacts StateOf(int32_t rank, int32_t world_size, int32_t attempt = 0) {
+  RunFacts facts;
+  facts.mutable_run()->set_nonce(static_cast<uint64_t>(rank) + 1);
+  facts.mutable_run()->set_rank(rank);
+  facts.mutable_run()->set_world_size(world_size);
+  facts.mutable_run()->set_attempt(attempt);
+  facts.mutable_run()->set_level(3);
+  facts.mutable_state()->set_level(3);
+  facts.mutable_state()->set_ended(true);
+  facts.mutable_state()->set_ops_seen(10);
+  facts.mutable_state()->set_tensors_checked(10);
+  for (const uint64_t steps : {0, 0, 0, 5}) facts.mutable_state()->add_steps_watched(steps);
+  return facts;
+}
+
+RunFacts RecordsOf(std::initializer_list<uint64_t> tickets) {
+  RunFacts facts;
+  for (const uint64_t ticket : tickets) {
+    Record& record = *facts.add_records();
+    record.set_ticket(ticket);
+    record.mutable_kill()->set_site(1);
+  }
+  return facts;
+}
+
+FleetRun RankOf(int32_t rank, int32_t world_size, int64_t heard_ago_s = 0) {
+  return {.run = "run" + std::to_string(rank),
+          .heard_ago_s = heard_ago_s,
+          .facts = StateOf(rank, world_size)};
+}
+
+FleetRun RunningRankOf(int32_t rank, int32_t world_size, int64_t heard_ago_s) {
+  FleetRun run = RankOf(rank, world_size, heard_ago_s);
+  run.facts.mutable_state()->set_ended(false);
+  return run;
+}
+
+template <typename Ranks>
+std::vector<int32_t> ListOf(const Ranks& ranks) {
+  return {ranks.begin(), ranks.end()};
+}
+
+TEST(FleetVerdict, FindingsOfARunAreMergedBeforeItsState) {
+  std::vector<FleetRun> runs = {RankOf(0, 1)};
+  runs[0].facts.add_sites()->set_id(1);
+  runs[0].facts.mutable_sites(0)->set_count(9);
+  RunFacts first = RecordsOf({4, 5});
+  first.add_sites()->set_id(1);
+  first.mutable_sites(0)->set_count(1);
+  AddFindings(
+      {{"run0",
+        {first.SerializeAsString(), RecordsOf({6, 5}).SerializeAsString(), "no message\xff"}},
+       {"of nobody", {RecordsOf({7}).SerializeAsString()}}},
+      true, runs);
+  const RunFacts& facts = runs[0].facts;
+  ASSERT_EQ(facts.records_size(), 3);
+  EXPECT_EQ(facts.records(2).ticket(), 6u);
+  ASSERT_EQ(facts.sites_size(), 1);
+  EXPECT_EQ(facts.sites(0).count(), 9u) << "the state is newer";
+  EXPECT_TRUE(facts.state().ended());
+}
+
+TEST(FleetVerdict, ManyRowsOfOneRunTakeTheTimeOfTheirNumber) {
+  std::vector<FleetRun> runs = {RankOf(0, 1)};
+  std::vector<std::string> bodies;
+  for (uint64_t ticket = 0; ticket < 200'000; ++ticket)
+    bodies.push_back(RecordsOf({ticket}).SerializeAsString());
+  // Merged row by row this took many minutes.
+  AddFindings({{"run0", std::move(bodies)}}, true, runs);
+  EXPECT_EQ(runs[0].facts.records_size(), 200'000);
+}
+
+TEST(FleetVerdict, ACleanJobIsNotCalledSoWhileRanksAreSilent) {
+  const FleetVerdict all = JudgeFleet({RankOf(0, 2), RankOf(1, 2)});
+  EXPECT_EQ(all.verdict().verdict(), "clean") << all.verdict().unknown_because();
+  EXPECT_EQ(all.ranks_heard(), 2);
+  const FleetVerdict some = JudgeFleet({RankOf(0, 4), RankOf(2, 4)});
+  EXPECT_EQ(some.verdict().verdict(), "unknown");
+  EXPECT_EQ(some.verdict().unknown_because(), "ranks_not_heard");
+  EXPECT_EQ(some.ranks_expected(), 4);
+  EXPECT_EQ(some.ranks_heard(), 2);
+  EXPECT_EQ(ListOf(some.ranks_silent()), (std::vector<int32_t>{1, 3}));
+}
+
+TEST(FleetVerdict, ARankThatFellSilentBeforeItEndedIsNotClean) {
+  const FleetVerdict lately = JudgeFleet({RankOf(0, 2), RunningRankOf(1, 2, kFleetSilentSeconds)});
+  EXPECT_EQ(lately.verdict().verdict(), "clean");
+  EXPECT_EQ(lately.ranks_heard(), 2);
+  const FleetVerdict behind =
+      JudgeFleet({RankOf(0, 2, 10'000), RunningRankOf(1, 2, kFleetSilentSeconds + 1)});
+  EXPECT_EQ(behind.verdict().verdict(), "unknown");
+  EXPECT_EQ(behind.verdict().unknown_because(), "ranks_behind");
+  EXPECT_EQ(behind.ranks_heard(), 1) << "who has ended may be silent";
+  EXPECT_EQ(ListOf(behind.ranks_behind()), (std::vector<int32_t>{1}));
+  EXPECT_EQ(behind.ranks_silent_size(), 0);
+}
+
+TEST(FleetVerdict, AProcessBesideTheRanksIsNoneOfThem) {
+  const FleetVerdict fleet = JudgeFleet({RankOf(0, 0), RankOf(1, 2)});
+  EXPECT_EQ(fleet.ranks_heard(), 1);
+  EXPECT_EQ(ListOf(fleet.ranks_silent()), (std::vector<int32_t>{0}));
+  const FleetVerdict alone = JudgeFleet({RankOf(-1, 0)});
+  EXPECT_EQ(alone.ranks_expected(), 1);
+  EXPECT_EQ(alone.ranks_heard(), 1);
+}
+
+TEST(FleetVerdict, AWorldOfAnySizeIsAnsweredAtOnce) {
+  const FleetVerdict fleet = JudgeFleet({RankOf(0, INT32_MAX), RankOf(INT32_MAX - 1, INT32_MAX)});
+  EXPECT_EQ(fleet.ranks_expected(), INT32_MAX);
+  EXPECT_EQ(fleet.ranks_heard(), 2);
+  EXPECT_EQ(fleet.ranks_silent_size(), 64);
+}
+
+TEST(FleetVerdict, AJobThatWasNotReadWholeIsNotCalledClean) {
+  std::vector<FleetRun> runs = {RankOf(0, 1)};
+  AddFindings({}, true, runs);
+  EXPECT_EQ(JudgeFleet(runs).verdict().verdict(), "clean");
+  AddFindings({}, false, runs);
+  EXPECT_EQ(JudgeFleet(runs).verdict().unknown_because(), "records_lost");
+}
+
+}  // namespace
+}  // namespace nanwatch

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/store/outbox_table.h"
+#include "fleet.pb.h"
+#include "tests/daemon/store/outbox_fixture.h"
+
+namespace nanwatch {
+namespace {
+
+class OutboxBounds : public OutboxTest {};
+
+TEST_F(OutboxBounds, AStormOfOneRunDoesNotHideTheFirstFindingsOfAnother) {
+  Store store = Open(dir_.path(), kNowNs, {.bytes_max = 60'000});
+  uint64_t now_ns = kNowNs;
+  for (uint64_t ticket = 0; ticket < 600; ++ticket, now_ns += kSecondNs) {
+    RunBatch storm = BatchOf(7, "train");
+    AddRecord(storm, ticket);
+    ASSERT_TRUE(store.Commit({storm}, now_ns).ok());
+  }
+  RunBatch later = BatchOf(8, "train");
+  AddRecord(later, 1);
+  ASSERT_TRUE(store.Commit({later}, now_ns).ok());
+  RunFacts storm, other;
+  RunFacts state;
+  for (const FleetRow& row : Pending()) {
+    RunFacts facts;
+    ASSERT_TRUE(facts.ParseFromString(row.body));
+    if (row.kind == FleetKind::kRun && row.run == RunId(7)) state = facts;
+    if (row.kind == FleetKind::kFindings) (row.run == RunId(7) ? storm : other).MergeFrom(facts);
+  }
+  EXPECT_EQ(other.records_size(), 1);
+  ASSERT_GT(storm.records_size(), 50);
+  EXPECT_EQ(storm.records(0).ticket(), 0u);
+  EXPECT_EQ(storm.records(storm.records_size() - 1).ticket(),
+            static_cast<uint64_t>(storm.records_size()) - 1)
+      << "the first ones, without a gap";
+}
+
+TEST_F(OutboxBounds, HasAtMostSoManyRows) {
+  Store store = Open(dir_.path(), kNowNs, {.rows_max = 100});
+  for (uint64_t nonce = 1; nonce <= 300; ++nonce) {
+    RunBatch batch = BatchOf(nonce, "train");
+    AddStep(batch, 1);
+    AddRecord(batch, 1);
+    ASSERT_TRUE(store.Commit({batch}, kNowNs + nonce * kSecondNs).ok());
+  }
+  EXPECT_LE(Pending().size(), 101u);
+  EXPECT_GT(Pending().size(), 90u);
+}
+
+TEST_F(OutboxBounds, ARunThatSendsNoEndOfRecordsSaysHowManyItLeftOut) {
+  Store store = Open(dir_.path());
+  RunBatch batch = BatchOf(7, "train");
+  for (uint64_t ticket = 0; ticket < kOutboxRecordsPerRunMax + 500; ++ticket)
+    AddRecord(batch, ticket);
+  ASSERT_TRUE(store.Commit({batch}, kNowNs).ok());
+  RunFacts state;
+  int records = 0;
+  for (const FleetRow& row : Pending()) {
+    RunFacts facts;
+    ASSERT_TRUE(facts.ParseFromString(row.body));
+    records += facts.records_size();
+    if (row.kind == FleetKind::kRun) state = facts;
+  }
+  EXPECT_EQ(records, static_cast<int>(kOutboxRecordsPerRunMax));
+  EXPECT_EQ(state.state().records_dropped(), 500u);
+}
+
+TEST_F(OutboxBounds, WhatARunLostIsInItsStateAlsoWhenItHasEndedAndTheDaemonIsStartedAgain) {
+  {
+    Store store = Open(dir_.path(), kNowNs, {.bytes_max = 25'000});
+    RunBatch first = BatchOf(7, "train");
+    AddRecord(first, 1'000);
+    ASSERT_TRUE(store.Commit({first}, kNowNs).ok());
+    RunBatch ended = BatchOf(7, "train");
+    for (uint64_t ticket = 0; ticket < 100; ++ticket) {
+      AddRecord(ended, ticket);
+      ended.records.back().mutable_value()->set_param(std::string(100, 'p'));
+    }
+    ended.state.set_ended(true);
+    ASSERT_TRUE(store.Commit({ended}, kNowNs).ok());
+    RunBatch other = BatchOf(8, "other");
+    for (uint64_t ticket = 0; ticket < 100; ++ticket) {
+      AddRecord(other, ticket);
+      other.records.back().mutable_value()->set_param(std::string(150, 'p'));
+    }
+    ASSERT_TRUE(store.Commit({other}, kNowNs + kSecondNs).ok());
+  }
+  Store store = Open(dir_.path(), kNowNs + 2 * kSecondNs, {.bytes_max = 25'000});
+  EXPECT_NE(note_.find("100 findings"), std::string::npos) << note_;
+  ASSERT_TRUE(store.Commit({BatchOf(9)}, kNowNs + 3 * kSecondNs).ok());
+  uint64_t dropped = 0;
+  for (const FleetRow& row : Pending()) {
+    RunFacts facts;
+    ASSERT_TRUE(facts.ParseFromString(row.body));
+    if (row.run == RunId(7) && row.kind == FleetKind::kRun)
+      dropped = facts.state().records_dropped();
+  }
+  EXPECT_EQ(dropped, 100u);
+}
+
+TEST_F(OutboxBounds, CountsAgainAfterEachTransactionThatFailed) {
+  Store store = Open(dir_.path(), kNowNs, {.bytes_max = 100'000});
+  RunBatch batch = BatchOf(7, "train");
+  ASSERT_TRUE(store.Commit({batch}, kNowNs).ok());
+  ASSERT_TRUE(store.LimitSize(1).ok());
+  Incident large = IncidentOf(batch, "aten::log");
+  large.set_expected_by(std::string(50'000, 'x'));
+  for (int i = 0; i < 5; ++i)
+    ASSERT_EQ(store.ReplaceIncidents("train", {large}).kind(), ErrorKind::kFull);
+  ASSERT_TRUE(store.LimitSize(kDatabaseBytesMax).ok());
+  // Had it counted what was rolled back, it would let go of the row that it has just got.
+  ASSERT_TRUE(store.ReplaceIncidents("train", {large}).ok());
+  EXPECT_EQ(CountKinds(Pending())[FleetKind::kIncident], 1);
+  EXPECT_EQ(CountKinds(Pending())[FleetKind::kRun], 1);
+  EXPECT_EQ(OutboxReader::Open(dir_.path())->Loss()->runs(), 0u);
+}
+
+TEST_F(OutboxBounds, ADatabaseInThePlaceOfAnotherSaysThatRowsAreGone) {
+  {
+    Store store = Open(dir_.path());
+    EXPECT_EQ(note_, "");
+    ASSERT_TRUE(store.Commit({BatchOf(7, "train")}, kNowNs).ok());
+  }
+  ASSERT_TRUE(MoveAside(DatabasePath(dir_.path())).ok());
+  Store store = Open(dir_.path(), kNowNs + kSecondNs);
+  EXPECT_NE(note_.find("does not reach the fleet"), std::string::npos) << note_;
+  ASSERT_TRUE(store.Commit({BatchOf(8, "train")}, kNowNs + 2 * kSecondNs).ok());
+  OutboxLoss loss;
+  for (const FleetRow& row : Pending()) {
+    if (row.kind != FleetKind::kLoss) continue;
+    ASSERT_TRUE(loss.ParseFromString(row.body));
+  }
+  EXPECT_EQ(loss.outboxes(), 1u);
+  Open(dir_.path(), kNowNs + 3 * kSecondNs);
+  EXPECT_EQ(note_, "") << "it is said once";
+}
+
+TEST_F(OutboxBounds, NothingOfATransactionThatFailsIsInIt) {
+  Store store = Open(dir_.path());
+  ASSERT_TRUE(store.Commit({BatchOf(7, "train")}, kNowNs).ok());
+  ASSERT_TRUE(store.LimitSize(1).ok());
+  RunBatch large = BatchOf(8, "train");
+  for (uint64_t ticket = 0; ticket < 10'000; ++ticket) AddRecord(large, ticket);
+  ASSERT_EQ(store.Commit({large}, kNowNs).kind(), ErrorKind::kFull);
+  EXPECT_EQ(Pending().size(), 1u);
+  ASSERT_TRUE(store.LimitSize(kDatabaseBytesMax).ok());
+  ASSERT_TRUE(store.Commit({large}, kNowNs).ok());
+  EXPECT_EQ(CountKinds(Pending())[FleetKind::kRun], 2);
+}
+
+TEST_F(OutboxBounds, StaysWithinItsBoundAndKeepsConclusionsLongest) {
+  Store store = Open(dir_.path(), kNowNs, {.bytes_max = 40'000});
+  uint64_t now_ns = kNowNs;
+  RunBatch first = BatchOf(7, "train");
+  AddStep(first, 0);
+  AddRecord(first, 0);
+  ASSERT_TRUE(store.Commit({first}, now_ns).ok());
+  ASSERT_TRUE(store.ReplaceIncidents("train", {IncidentOf(first, "aten::log")}).ok());
+  for (uint64_t i = 1; i < 300; ++i) {
+    RunBatch batch = BatchOf(7, "train");
+    AddStep(batch, i);
+    AddRecord(batch, i);
+    now_ns += 10 * kSecondNs;
+    ASSERT_TRUE(store.Commit({batch}, now_ns).ok());
+  }
+  const std::vector<FleetRow> rows = Pending();
+  size_t bytes = 0;
+  for (const FleetRow& row : rows) bytes += row.body.size();
+  EXPECT_LT(bytes, 40'000u);
+  std::map<FleetKind, int> counts = CountKinds(rows);
+  EXPECT_EQ(counts[FleetKind::kIncident], 1);
+  EXPECT_EQ(counts[FleetKind::kRun], 1);
+  EXPECT_EQ(counts[FleetKind::kStep], 0) << "steps go first";
+  EXPECT_GT(counts[FleetKind::kFindings], 100) << "others only when no step is left";
+  ASSERT_EQ(counts[FleetKind::kLoss], 1);
+  OutboxLoss loss;
+  RunFacts earliest;
+  for (const FleetRow& row : rows) {
+    if (row.kind == FleetKind::kLoss) {
+      ASSERT_TRUE(loss.ParseFromString(row.body));
+    } else if (row.kind == FleetKind::kFindings && earliest.records().empty()) {
+      ASSERT_TRUE(earliest.ParseFromString(row.body));
+    }
+  }
+  EXPECT_EQ(earliest.records(0).ticket(), 0u) << "the first findings explain";
+  EXPECT_EQ(loss.conclusions() + loss.runs(), 0u);
+  // The count is of a moment before the newest row.
+  EXPECT_GE(loss.steps(), 298u);
+  EXPECT_NEAR(static_cast<double>(loss.findings()), 300.0 - counts[FleetKind::kFindings], 2);
+}
+
+}  // namespace
+}  // namespace nanwatch

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nanwatch-gather with a PostgreSQL of its own: what it takes, from whom, and what is in the database then."""
+import gzip
+import http.client
+import pathlib
+import socket
+import subprocess
+import tempfile
+import threading
+import unittest
+
+import otlp
+from cluster import GATHER, MISSING, PROGRAMS, Cluster, Gatherer, await_condition, maintain
+
+DAY_NS = 86_400 * 10**9
+
+
+@unittest.skipIf(MISSING, MISSING)
+class Gather(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.cluster = Cluster()
+        cls.addClassCleanup(cls.cluster.close)
+        cls.made = cls.cluster.make_fleet()
+        cls.gatherer = Gatherer(cls.cluster, cls.folder)
+        cls.addClassCleanup(cls.gatherer.stop)
+
+    def setUp(self):
+        self.cluster.sql("TRUNCATE nanwatch.fact, nanwatch.run")
+
+    def sequences(self, where="TRUE"):
+        return [int(row[0]) for row in self.cluster.sql(f"SELECT sequence FROM nanwatch.fact WHERE {where} ORDER BY sequence")]
+
+    def test_rows_are_there_once_when_it_has_answered_however_often_they_come(self):
+        for records in ([1, 2, 3], [2, 3, 4], [1]):
+            status, body, _ = self.gatherer.send(otlp.request([otlp.step(n) for n in records]))
+            self.assertEqual((status, body), (200, b""))
+        self.assertEqual(self.sequences(), [1, 2, 3, 4])
+        self.assertEqual(self.cluster.sql("SELECT daemon, kind, job, run, rank, encode(body, 'hex') FROM nanwatch.fact WHERE sequence = 3"),
+                         [[otlp.DAEMON, "3", "train", "00000000000000ab", "0", "0803"]])
+
+    def test_the_newest_state_of_a_run_stays_whatever_comes_first(self):
+        for records in ([otlp.run(5, 16, True)], [otlp.run(3, 8), otlp.run(4, 8)], [otlp.run(5, 16, True)]):
+            self.assertEqual(self.gatherer.send(otlp.request(records))[0], 200)
+        self.assertEqual(self.cluster.sql("SELECT sequence, world_size, ended, host FROM nanwatch.run"), [["5", "16", "t", "host7"]])
+        self.assertEqual(self.sequences(), [])
+        self.gatherer.send(otlp.request([otlp.run(6, 16), otlp.run(7, 17)]))
+        self.assertEqual(self.cluster.sql("SELECT sequence, world_size FROM nanwatch.run"), [["7", "17"]])
+
+    def test_several_daemons_may_use_the_same_numbers(self):
+        for daemon in (otlp.DAEMON, otlp.DAEMON.replace("0f8f", "1f8f")):
+            self.gatherer.send(otlp.request([otlp.step(1)], daemon))
+        self.assertEqual(self.sequences(), [1, 1])
+
+    def test_many_at_once_are_all_there_once(self):
+        def send(first):
+            for _ in range(3):
+                statuses.append(self.gatherer.send(otlp.request([otlp.step(n) for n in range(first, first + 400)]))[0])
+        statuses = []
+        threads = [threading.Thread(target=send, args=(100 * i + 1,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(statuses, [200] * 24)
+        self.assertEqual(self.sequences(), list(range(1, 1101)))
+
+    def test_days_have_partitions_and_other_days_a_place(self):
+        self.assertRegex(self.made, r"^schema was 0; 10 days made, 0 dropped\n$")
+        self.assertRegex(maintain(self.cluster), r"^schema was 1; 0 days made, 0 dropped\n$")
+        today = int(self.cluster.sql("SELECT CURRENT_DATE - DATE '1970-01-01'")[0][0])
+        for sequence, at_ns in ((1, 0), (2, 2**63 - 1), (3, today * DAY_NS)):
+            self.assertEqual(self.gatherer.send(otlp.request([otlp.step(sequence, at_ns=at_ns)]))[0], 200)
+        self.assertEqual(self.cluster.sql("SELECT sequence FROM nanwatch.fact_other ORDER BY sequence"), [["1"], ["2"]])
+        name = self.cluster.sql("SELECT tableoid::regclass FROM nanwatch.fact WHERE sequence = 3")[0][0]
+        self.assertRegex(name, r"^nanwatch\.fact_\d{8}$")
+
+    def test_old_days_are_dropped(self):
+        self.cluster.sql("CREATE TABLE nanwatch.fact_20200131 PARTITION OF nanwatch.fact FOR VALUES FROM ('2020-01-31') TO ('2020-02-01')")
+        self.gatherer.send(otlp.request([otlp.step(1, at_ns=1_580_428_800 * 10**9), otlp.step(2)]))
+        self.assertEqual(self.sequences(), [1, 2])
+        self.assertRegex(maintain(self.cluster), r"0 days made, 1 dropped\n$")
+        self.assertEqual(self.sequences(), [2])
+
+    def test_who_sends_may_not_read_and_who_reads_may_not_write(self):
+        self.gatherer.send(otlp.request([otlp.step(1), otlp.run(2)]))
+        for statement in ("SELECT body FROM nanwatch.fact", "SELECT body FROM nanwatch.run", "SELECT job FROM nanwatch.run", "DELETE FROM nanwatch.fact",
+                          "UPDATE nanwatch.fact SET rank = 9", "TRUNCATE nanwatch.run", "DROP TABLE nanwatch.fact"):
+            with self.assertRaises((PermissionError, AssertionError), msg=statement):
+                self.cluster.sql(statement, "sender")
+        self.assertEqual(self.cluster.sql("SELECT COUNT(*) FROM nanwatch.fact", "asker"), [["1"]])
+        for statement in ("DELETE FROM nanwatch.fact", "INSERT INTO nanwatch.run SELECT * FROM nanwatch.run", "UPDATE nanwatch.run SET rank = 9"):
+            with self.assertRaises(PermissionError, msg=statement):
+                self.cluster.sql(statement, "asker")
+        self.assertEqual(self.sequences(), [1])
+
+    def test_compressed_bodies_are_taken_and_bombs_are_not(self):
+        body = gzip.compress(otlp.request([otlp.step(n) for n in range(1, 500)]))
+        self.assertEqual(self.gatherer.send(body, **{"Content-Encoding": "gzip"})[0], 200)
+        self.assertEqual(len(self.sequences()), 499)
+        bomb = gzip.compress(bytes(200_000_000))
+        self.assertLess(len(bomb), 300_000)
+        self.assertEqual(self.gatherer.send(bomb, **{"Content-Encoding": "gzip"})[0], 413)
+        self.assertEqual(self.gatherer.send(b"\x1f\x8b no gzip", **{"Content-Encoding": "gzip"})[0], 408)
+        self.assertEqual(self.gatherer.send(body, **{"Content-Encoding": "br"})[0], 415)
+
+    def test_a_body_that_is_too_long_is_refused_before_it_is_read(self):
+        with socket.create_connection(("127.0.0.1", self.gatherer.port), timeout=60) as connection:
+            connection.sendall(b"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer 0123456789abcdef0123\r\n"
+                               b"Content-Type: application/x-protobuf\r\nContent-Length: 1000000000\r\n\r\n")
+            self.assertIn(b" 413 ", connection.recv(65536).split(b"\r\n")[0])
+
+    def test_strangers_are_refused_and_hear_why(self):
+        body = otlp.request([otlp.step(1)])
+        for token in ("Bearer wrong", "", "Bearer 0123456789abcdef0124"):
+            status, text, headers = self.gatherer.send(body, Authorization=token)
+            self.assertEqual((status, "WWW-Authenticate" in headers), (401, True), token)
+        for path in ("/metrics", "/healthz"):
+            self.assertEqual(self.gatherer.ask("GET", path, Authorization="")[0], 401)
+        self.assertEqual(self.sequences(), [])
+
+    def test_records_of_others_are_rejected_and_ours_among_them_kept(self):
+        spoiled = [otlp.step(2, run="no id"), otlp.step(3, body=b"\xff"), otlp.step(4, kind=99), otlp.piece(5, otlp.piece(1, "a line of text"))]
+        status, body, _ = self.gatherer.send(otlp.request([otlp.step(1), *spoiled, otlp.step(5)]))
+        self.assertEqual(status, 200)
+        self.assertTrue(body.startswith(otlp.varint(10)))
+        self.assertIn(otlp.number(1, 4), body)
+        self.assertEqual(self.sequences(), [1, 5])
+        self.assertEqual(self.gatherer.send(b"\x0a\xff")[0], 400)
+        self.assertEqual(self.gatherer.send(otlp.request([otlp.step(6, job=b"\xff\xfe")]))[0], 400)
+
+    def test_a_million_jobs_are_as_good_as_one(self):
+        records = [otlp.step(n, job=f"job-{n}") for n in range(1, 5001)]
+        self.assertEqual(self.gatherer.send(otlp.request(records))[0], 200)
+        self.assertEqual(self.cluster.sql("SELECT COUNT(DISTINCT job) FROM nanwatch.fact"), [["5000"]])
+
+    def test_a_database_that_is_away_is_said_and_comes_back_by_itself(self):
+        gatherer = Gatherer(self.cluster, self.folder, "--pool", "1")
+        self.addCleanup(gatherer.stop)
+        self.assertEqual(gatherer.send(otlp.request([otlp.step(1)]))[0], 200)
+        self.cluster.kill()
+        try:
+            status, _, headers = gatherer.send(otlp.request([otlp.step(2)]))
+            self.assertEqual((status, headers.get("Retry-After")), (503, "1"))
+            self.assertEqual(gatherer.ask("GET", "/healthz")[0], 503)
+        finally:
+            self.cluster.start_again()
+        await_condition(lambda: gatherer.send(otlp.request([otlp.step(2)]))[0] == 200, "it takes rows again")
+        self.assertEqual(self.sequences(), [1, 2])
+        self.assertEqual(gatherer.ask("GET", "/healthz")[0], 200)
+        lines = [line for line in gatherer.log().splitlines() if "rows" in line]
+        self.assertEqual(len(lines), 2, lines)
+
+    def test_a_full_queue_is_said(self):
+        gatherer = Gatherer(self.cluster, self.folder, "--pool", "1")
+        self.addCleanup(gatherer.stop)
+        big = otlp.request([otlp.step(n, body=otlp.number(1, n) + otlp.piece(20, bytes(900_000))) for n in range(1, 16)])
+        with Holding(self.cluster):
+            senders = [threading.Thread(target=gatherer.send, args=(big,)) for _ in range(5)]
+            senders[0].start()
+            await_condition(lambda: self.cluster.sql("SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == [["1"]],
+                            "its one connection waits")
+            for sender in senders[1:]:
+                sender.start()
+            await_condition(lambda: gatherer.metric("nanwatch_gather_queue_rows") == 60, "the queue is nearly full")
+            status, _, headers = gatherer.send(big)
+            self.assertEqual((status, headers.get("Retry-After")), (429, "1"))
+            self.assertGreaterEqual(gatherer.metric("nanwatch_gather_rows_refused_total"), 15)
+        for sender in senders:
+            sender.join()
+        self.assertEqual(self.sequences(), list(range(1, 16)))
+
+    def test_it_ends_within_seconds_whatever_the_database_does(self):
+        gatherer = Gatherer(self.cluster, self.folder, "--pool", "1")
+        self.addCleanup(gatherer.kill)
+        statuses = []
+        with Holding(self.cluster):
+            sender = threading.Thread(target=lambda: statuses.append(self.attempt(gatherer, otlp.request([otlp.step(1)]))))
+            sender.start()
+            await_condition(lambda: self.cluster.sql("SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == [["1"]],
+                            "its one connection waits")
+            waiting = threading.Thread(target=lambda: statuses.append(self.attempt(gatherer, otlp.request([otlp.step(2)]))))
+            waiting.start()
+            await_condition(lambda: gatherer.metric("nanwatch_gather_queue_rows") == 1, "another waits for it")
+            # Before a statement of its own is given up, which takes 30 s.
+            self.assertEqual(gatherer.stop(timeout=20), 0)
+            for thread in (sender, waiting):
+                thread.join()
+        self.assertNotIn(200, statuses)
+
+    @staticmethod
+    def attempt(gatherer, body):
+        try:
+            return gatherer.send(body)[0]
+        except (OSError, http.client.HTTPException):
+            return None
+
+    def test_a_body_that_breaks_off_may_be_sent_again(self):
+        with socket.create_connection(("127.0.0.1", self.gatherer.port), timeout=60) as connection:
+            connection.sendall(b"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer 0123456789abcdef0123\r\n"
+                               b"Content-Type: application/x-protobuf\r\nContent-Length: 1000\r\n\r\nsome")
+            connection.shutdown(socket.SHUT_WR)
+            self.assertIn(b" 408 ", connection.recv(65536).split(b"\r\n")[0])
+
+    def test_each_answer_names_who_gives_it(self):
+        request = otlp.request([otlp.step(1)])
+        for answer in (self.gatherer.send(request), self.gatherer.send(b"\x0a\xff"), self.gatherer.send(request, Authorization=""),
+                       self.gatherer.ask("GET", "/nothing"), self.gatherer.ask("POST", "/v1/logs", request)):
+            self.assertEqual(answer[2]["nanwatch-gather"], "1", answer)
+
+    def test_a_row_that_the_database_refuses_is_rejected_and_takes_no_other_with_it(self):
+        self.cluster.sql("ALTER TABLE nanwatch.fact ADD CONSTRAINT no_rank_9 CHECK (rank <> 9)")
+        self.addCleanup(self.cluster.sql, "ALTER TABLE nanwatch.fact DROP CONSTRAINT no_rank_9")
+        status, body, _ = self.gatherer.send(otlp.request([otlp.step(n, rank=9 if n == 5 else 0) for n in range(1, 20)]))
+        self.assertEqual(status, 200)
+        self.assertIn(otlp.number(1, 1), body)
+        self.assertEqual(self.sequences(), [n for n in range(1, 20) if n != 5])
+        self.assertEqual(self.gatherer.ask("GET", "/healthz")[0], 200)
+
+    def test_a_host_name_of_others_is_refused_with_its_own_advice(self):
+        gatherer = Gatherer(self.cluster, self.folder, token=False)
+        self.addCleanup(gatherer.stop)
+        status, body, _ = gatherer.ask("GET", "/healthz", Host="gather.example.org")
+        self.assertEqual(status, 421)
+        self.assertIn(b"--token-file", body)
+        self.assertNotIn(b"nanwatch serve", body)
+
+    def test_what_is_no_database_is_said_at_once(self):
+        said = subprocess.run([GATHER, "serve", "--database", "hots=db"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(said.returncode, 2)
+        self.assertIn("hots", said.stderr)
+
+    def test_it_does_not_listen_to_all_without_a_token(self):
+        with self.assertRaises(TypeError):
+            Gatherer(self.cluster, self.folder, token=False, listen="0.0.0.0:0")
+
+
+class Holding:
+    """A transaction of somebody else that keeps all others from writing."""
+
+    def __init__(self, cluster):
+        self._psql = subprocess.Popen([f"{PROGRAMS[-1]}/psql", "-X", "-q", "-A", "-t", "-d", cluster.connection("owner")], stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self):
+        self._psql.stdin.write("BEGIN; LOCK TABLE nanwatch.fact IN ACCESS EXCLUSIVE MODE; SELECT 'held';\n")
+        self._psql.stdin.flush()
+        assert self._psql.stdout.readline() == "held\n"
+
+    def __exit__(self, *_):
+        self._psql.stdin.close()
+        self._psql.wait(60)
+        self._psql.stdout.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

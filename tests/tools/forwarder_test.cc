@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/forwarder.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "daemon/base/directories.h"
+#include "daemon/fleet/otlp_logs.h"
+#include "daemon/store/outbox.h"
+#include "daemon/store/store.h"
+#include "tests/daemon/store/batch_builder.h"
+#include "tests/fakes/fake_clock.h"
+#include "tests/tools/temporary_directory.h"
+
+namespace nanwatch {
+namespace {
+
+class ForwarderTest : public testing::Test {
+ protected:
+  ForwarderTest() { store_ = OpenStore(); }
+
+  Store OpenStore() {
+    Result<Store> store = Store::OpenForWriting(DatabasePath(dir_.path()));
+    EXPECT_TRUE(store.ok());
+    EXPECT_TRUE(store->KeepOutbox(clock_.real_ns(), {}).ok());
+    return *std::move(store);
+  }
+  // `findings`: an urgent row as well as the state.
+  void Commit(uint64_t nonce, int findings) {
+    RunBatch batch = BatchOf(nonce, "train");
+    for (int i = 0; i < findings; ++i) AddRecord(batch, ticket_++);
+    ASSERT_TRUE(store_->Commit({batch}, clock_.real_ns()).ok());
+  }
+  Forwarder Make(bool to_a_collector = false) {
+    return Forwarder(
+        {.state_dir = dir_.path(), .host = "host7", .to_a_collector = to_a_collector, .seed = 1},
+        [this](const std::string& request) { return Take(request); }, clock_,
+        [this](const std::string& line) { said_.push_back(line); });
+  }
+  size_t Waiting() {
+    const Result<OutboxReader> reader = OutboxReader::Open(dir_.path());
+    EXPECT_TRUE(reader.ok());
+    return reader->Pending(ReadSent(dir_.path()), 1'000, size_t{1} << 30)->size();
+  }
+  Result<HttpReply> Take(const std::string& request) {
+    ++requests_;
+    const Result<DecodedLogs> logs = DecodeLogs(request);
+    EXPECT_TRUE(logs.ok() && logs->rejected == 0);
+    if (!unreachable_.ok()) return unreachable_;
+    HttpReply reply = {
+        .status = status_, .retry_after_s = retry_after_s_, .headers = headers_, .body = body_};
+    for (const FleetRow& row : logs->rows) {
+      if (refused_.contains(row.run))
+        return HttpReply{.status = 400, .headers = headers_, .body = "no\n"};
+    }
+    if (logs->rows.size() > rows_max_)
+      return HttpReply{.status = 413, .headers = headers_, .body = "too long\n"};
+    if (status_ != 200) return reply;
+    for (const FleetRow& row : logs->rows) got_.push_back(row);
+    return reply;
+  }
+  // Until nothing waits; how many requests that took.
+  int StepAll(Forwarder& forwarder) {
+    const int before = requests_;
+    for (int i = 0; i < 10'000; ++i) {
+      const uint64_t wait_ns = forwarder.Step();
+      if (forwarder.is_done()) break;
+      clock_.Advance(wait_ns);
+    }
+    return requests_ - before;
+  }
+
+  TemporaryDirectory dir_;
+  FakeClock clock_;
+  std::optional<Store> store_;
+  uint64_t ticket_ = 0;
+  int requests_ = 0;
+  Status unreachable_;
+  int status_ = 200;
+  int retry_after_s_ = 0;
+  std::string body_;
+  std::map<std::string, std::string> headers_ = {{kGathererHeader, kGathererVersion}};
+  std::set<std::string> refused_;
+  size_t rows_max_ = 1'000'000;
+  std::vector<FleetRow> got_;
+  std::vector<std::string> said_;
+};
+
+TEST_F(ForwarderTest, SendsEachRowOnceAlsoWhenItIsStartedAgain) {
+  Commit(1, 3);
+  {
+    Forwarder forwarder = Make();
+    EXPECT_EQ(StepAll(forwarder), 1);
+    EXPECT_EQ(forwarder.acknowledged(), 2u);
+    Commit(2, 1);
+    EXPECT_EQ(StepAll(forwarder), 1);
+  }
+  Forwarder other = Make();
+  EXPECT_EQ(StepAll(other), 0);
+  EXPECT_EQ(got_.size(), 4u);
+  EXPECT_TRUE(said_.empty());
+}
+
+TEST_F(ForwarderTest, SendsFindingsAtOnceAndLetsStatesWaitForOthers) {
+  Forwarder forwarder = Make();
+  Commit(1, 0);
+  clock_.Advance(2 * kForwardGatherNs);
+  StepAll(forwarder);
+  ASSERT_EQ(requests_, 1);
+  Commit(2, 0);
+  EXPECT_GT(forwarder.Step(), 0u);
+  EXPECT_EQ(requests_, 1) << "a state alone waits";
+  Commit(3, 1);
+  (void)forwarder.Step();
+  EXPECT_EQ(requests_, 2);
+  EXPECT_EQ(got_.size(), 4u);
+}
+
+TEST_F(ForwarderTest, ConclusionsOvertakeWhatWaits) {
+  for (uint64_t nonce = 1; nonce < 200; ++nonce) Commit(nonce, 50);
+  Incident incident;
+  incident.mutable_origin()->set_run(RunId(7));
+  ASSERT_TRUE(store_->ReplaceIncidents("train", {incident}).ok());
+  Forwarder forwarder = Make();
+  StepAll(forwarder);
+  ASSERT_FALSE(got_.empty());
+  EXPECT_EQ(got_[0].kind, FleetKind::kIncident);
+}
+
+TEST_F(ForwarderTest, TriesAgainEverLaterWithinAMinuteAndSaysSoOnce) {
+  Commit(1, 1);
+  Forwarder forwarder = Make();
+  unreachable_ = Status(ErrorKind::kIo, "no route");
+  uint64_t longest_ns = 0;
+  for (int i = 0; i < 20; ++i) {
+    const uint64_t wait_ns = forwarder.Step();
+    const uint64_t most_ns = std::min(kForwardPauseMaxNs, kForwardPauseNs << i);
+    EXPECT_GE(wait_ns, most_ns / 2);
+    EXPECT_LE(wait_ns, most_ns);
+    longest_ns = std::max(longest_ns, wait_ns);
+  }
+  EXPECT_GT(longest_ns, kForwardPauseMaxNs / 2);
+  unreachable_ = Status();
+  EXPECT_EQ(StepAll(forwarder), 1);
+  EXPECT_EQ(got_.size(), 2u);
+  EXPECT_EQ(said_.size(), 2u);
+}
+
+TEST_F(ForwarderTest, WaitsAsLongAsItIsToldTo) {
+  Commit(1, 1);
+  Forwarder forwarder = Make();
+  status_ = 429;
+  retry_after_s_ = 90;
+  EXPECT_EQ(forwarder.Step(), 90 * kNsPerSecond);
+}
+
+TEST_F(ForwarderTest, KeepsRowsWhateverAnswersThatIsNoGatherer) {
+  Commit(1, 1);
+  Forwarder forwarder = Make();
+  headers_ = {{"server", "nginx"}, {"content-type", kOtlpType}};
+  for (const int status : {200, 204, 301, 400, 401, 403, 404, 405, 413, 415, 421, 500, 503}) {
+    status_ = status;
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_GT(forwarder.Step(), 0u) << "it does not insist";
+      EXPECT_FALSE(forwarder.is_done()) << status;
+      EXPECT_FALSE(forwarder.trouble().ok()) << status;
+    }
+    EXPECT_EQ(Waiting(), 2u) << status;
+  }
+  EXPECT_EQ(forwarder.acknowledged() + forwarder.rejected(), 0u);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_NE(said_[0].find("no nanwatch-gather"), std::string::npos) << said_[0];
+  status_ = 200;
+  headers_ = {{kGathererHeader, kGathererVersion}};
+  body_ = "<html>please log in</html>";
+  EXPECT_GT(forwarder.Step(), 0u);
+  EXPECT_FALSE(forwarder.trouble().ok());
+  body_ = "";
+  StepAll(forwarder);
+  EXPECT_EQ(forwarder.acknowledged(), 2u);
+}
+
+TEST_F(ForwarderTest, KeepsRowsThatAGathererDoesNotRefuseForGood) {
+  Commit(1, 1);
+  Forwarder forwarder = Make();
+  for (const int status : {301, 401, 403, 404, 405, 408, 415, 421, 429, 500, 503, 507}) {
+    status_ = status;
+    for (int i = 0; i < 5; ++i) EXPECT_GT(forwarder.Step(), 0u);
+    EXPECT_EQ(Waiting(), 2u) << status;
+  }
+}
+
+TEST_F(ForwarderTest, TakesTheWordOfACollectorOnlyWhereOneIsNamed) {
+  Commit(1, 1);
+  Forwarder forwarder = Make(/*to_a_collector=*/true);
+  headers_ = {{"content-type", "text/html"}};
+  EXPECT_GT(forwarder.Step(), 0u);
+  headers_ = {{"content-type", "application/x-protobuf; charset=x"}};
+  body_ = EncodeLogsAnswer(1, "its queue is full");
+  EXPECT_GT(forwarder.Step(), 0u);
+  EXPECT_EQ(Waiting(), 2u);
+  body_ = "";
+  StepAll(forwarder);
+  EXPECT_EQ(forwarder.acknowledged(), 2u);
+  EXPECT_EQ(Waiting(), 0u);
+}
+
+TEST_F(ForwarderTest, SendsLessAtOnceThroughAProxyThatTakesNoLongBodies) {
+  for (uint64_t nonce = 1; nonce <= 20; ++nonce) Commit(nonce, 1);
+  rows_max_ = 7;
+  Forwarder forwarder = Make();
+  const std::map<std::string, std::string> ours = headers_;
+  headers_ = {};
+  for (int i = 0; i < 10; ++i) clock_.Advance(forwarder.Step());
+  EXPECT_EQ(Waiting(), 40u) << "nothing of a proxy's is believed";
+  got_.clear();
+  headers_ = ours;
+  StepAll(forwarder);
+  EXPECT_EQ(got_.size(), 40u);
+  EXPECT_EQ(forwarder.rejected(), 0u);
+}
+
+TEST_F(ForwarderTest, PassesOverARowThatIsRefusedForGoodAndNoOther) {
+  for (uint64_t nonce = 1; nonce <= 40; ++nonce) Commit(nonce, 1);
+  refused_ = {RunId(23)};
+  Forwarder forwarder = Make();
+  StepAll(forwarder);
+  EXPECT_EQ(got_.size(), 78u);
+  EXPECT_EQ(forwarder.rejected(), 2u);
+  EXPECT_EQ(said_.size(), 1u);
+}
+
+TEST_F(ForwarderTest, SendsLessAtOnceWhereThatIsTooMuch) {
+  for (uint64_t nonce = 1; nonce <= 40; ++nonce) Commit(nonce, 1);
+  rows_max_ = 7;
+  Forwarder forwarder = Make();
+  StepAll(forwarder);
+  EXPECT_EQ(got_.size(), 80u);
+  EXPECT_EQ(forwarder.rejected(), 0u);
+}
+
+TEST_F(ForwarderTest, CountsWhatAGathererRejectsAmongOthers) {
+  Commit(1, 1);
+  body_ = EncodeLogsAnswer(1, "unknown kind");
+  Forwarder forwarder = Make();
+  StepAll(forwarder);
+  EXPECT_EQ(forwarder.acknowledged(), 1u);
+  EXPECT_EQ(forwarder.rejected(), 1u);
+}
+
+TEST_F(ForwarderTest, GoesOnWithADatabaseThatWasMadeAnew) {
+  Commit(1, 1);
+  Forwarder forwarder = Make();
+  StepAll(forwarder);
+  store_.reset();
+  ASSERT_TRUE(MoveAside(DatabasePath(dir_.path())).ok());
+  EXPECT_GT(forwarder.Step(), 0u);
+  EXPECT_EQ(forwarder.trouble().kind(), ErrorKind::kNotFound);
+  store_ = OpenStore();
+  Commit(2, 1);
+  StepAll(forwarder);
+  // And one that says that rows may be gone.
+  EXPECT_EQ(got_.size(), 5u);
+  EXPECT_NE(got_[0].daemon, got_.back().daemon);
+}
+
+TEST_F(ForwarderTest, SaysWhatTheOutboxLetGoOf) {
+  ASSERT_TRUE(store_->KeepOutbox(clock_.real_ns(), {.rows_max = 4}).ok());
+  for (uint64_t nonce = 1; nonce <= 4; ++nonce) Commit(nonce, 1);
+  Forwarder forwarder = Make();
+  StepAll(forwarder);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_NE(said_[0].find("let go of"), std::string::npos) << said_[0];
+}
+
+}  // namespace
+}  // namespace nanwatch

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/fleet_question.h"
+
+#include <memory>
+
+#include "daemon/report/cell_text.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr int kRanksNamed = 16;
+
+// As a part of a path.
+std::string Escaped(const std::string& text) {
+  constexpr char kDigits[] = "0123456789ABCDEF";
+  constexpr char kPlain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~@";
+  std::string escaped;
+  for (const char c : text) {
+    if (std::string(kPlain).find(c) != std::string::npos) {
+      escaped += c;
+      continue;
+    }
+    escaped += '%';
+    escaped += kDigits[static_cast<unsigned char>(c) >> 4];
+    escaped += kDigits[static_cast<unsigned char>(c) & 15];
+  }
+  return escaped;
+}
+
+// "1, 3, ..."
+template <typename Ranks>
+std::string ListOf(const Ranks& ranks, int count) {
+  std::string text;
+  for (int i = 0; i < ranks.size() && i < kRanksNamed; ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return count > kRanksNamed ? text + ", ..." : text;
+}
+
+}  // namespace
+
+Result<FleetVerdict> AskFleetVerdict(const HttpClientOptions& fleet, const std::string& job) {
+  const Result<std::unique_ptr<HttpClient>> client = HttpClient::Make(fleet);
+  if (!client.ok()) return client.status();
+  const Result<HttpReply> reply =
+      (*client)->Get("/api/v1/jobs/" + Escaped(job) + "/verdict", "application/x-protobuf");
+  if (!reply.ok()) return reply.status();
+  const std::string words = Printable(reply->body.substr(0, reply->body.find('\n')));
+  if (reply->status != 200)
+    return Status(reply->status == 404 ? ErrorKind::kNotFound : ErrorKind::kIo,
+                  "the gatherer answered " + std::to_string(reply->status) + ": " + words);
+  FleetVerdict verdict;
+  if (!verdict.ParseFromString(reply->body))
+    return Status(ErrorKind::kCorrupt, "what answered at " + fleet.url + " is no gatherer");
+  return verdict;
+}
+
+std::vector<std::string> RemarksOn(const FleetVerdict& verdict, const std::string& job) {
+  std::vector<std::string> remarks;
+  const std::string of_all = " of " + std::to_string(verdict.ranks_expected());
+  const int behind = verdict.ranks_behind_count();
+  const int silent = verdict.ranks_expected() - verdict.ranks_heard() - behind;
+  if (silent > 0)
+    remarks.push_back(std::to_string(silent) + of_all +
+                      (silent == 1 ? " ranks was not heard of: " : " ranks were not heard of: ") +
+                      ListOf(verdict.ranks_silent(), silent));
+  if (behind > 0)
+    remarks.push_back(std::to_string(behind) + of_all +
+                      (behind == 1 ? " ranks has not ended, and nothing is heard of it: "
+                                   : " ranks have not ended, and nothing is heard of them: ") +
+                      ListOf(verdict.ranks_behind(), behind));
+  const OutboxLoss& lost = verdict.lost();
+  if (lost.findings() + lost.runs() > 0)
+    remarks.push_back("full outboxes on its hosts let go of " + std::to_string(lost.findings()) +
+                      " findings and " + std::to_string(lost.runs()) +
+                      " states of runs, of this job or others");
+  if (lost.outboxes() > 0)
+    remarks.push_back(
+        "a host of it lost its database, with what was not sent yet: its daemon's log says more");
+  if (verdict.other_launches_size() > 0) {
+    remarks.push_back("this is " + job + "@" + verdict.launch() +
+                      ", the newest launch of that id; before it: ");
+    for (int i = 0; i < verdict.other_launches_size(); ++i)
+      remarks.back() += (i == 0 ? "" : ", ") + job + "@" + verdict.other_launches(i);
+  }
+  return remarks;
+}
+
+}  // namespace nanwatch

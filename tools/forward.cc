@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verb `forward`: sends what this host's daemon keeps for a fleet.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+
+#include <ctime>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/directories.h"
+#include "daemon/base/unique_fd.h"
+#include "daemon/config/settings.h"
+#include "daemon/fleet/otlp_logs.h"
+#include "daemon/http/gzip.h"
+#include "daemon/http/http_client.h"
+#include "tools/exit_codes.h"
+#include "tools/forwarder.h"
+#include "tools/help_layout.h"
+#include "tools/places.h"
+#include "tools/terminal.h"
+#include "tools/verb.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr char kForwardHelp[] =
+    "Sends what the daemon keeps in its outbox to a gatherer (nanwatch-gather), as OTLP logs over "
+    "HTTP.\n"
+    "  Nothing is removed before the gatherer has acknowledged it. With --collector an "
+    "OpenTelemetry Collector\n"
+    "  may acknowledge instead, which has then only queued it.\n"
+    "The daemon keeps an outbox when NANWATCH_OUTBOX=1, or 'outbox = true' in nanwatch.toml.\n"
+    "A token file is your own (mode 0600). Proxies are those of https_proxy and no_proxy.\n"
+    "\n"
+    "Examples:\n"
+    "  nanwatch forward --to https://gather.example.org --token-file ~/.config/nanwatch/token\n"
+    "  nanwatch forward --to http://127.0.0.1:4318 --once\n"
+    "\n"
+    "Exit status: 0 when a signal ends it, or --once has sent all; 1 when rows are left or were "
+    "rejected;\n"
+    "  2 wrong use.\n"
+    "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR.";
+
+struct ForwardOptions {
+  HttpClientOptions client;
+  bool to_a_collector = false;
+  bool once = false;
+};
+
+// Another one would send the same rows.
+UniqueFd LockOutbox(const std::string& state_dir) {
+  UniqueFd fd(open((state_dir + "/forward.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (fd.valid() && flock(fd.get(), LOCK_EX | LOCK_NB) != 0) fd.Close();
+  return fd;
+}
+
+// Whether a signal of `ending` came while it waited.
+bool WaitForSignal(const sigset_t& ending, uint64_t wait_ns) {
+  const timespec wait = {.tv_sec = static_cast<time_t>(wait_ns / kNsPerSecond),
+                         .tv_nsec = static_cast<long>(wait_ns % kNsPerSecond)};
+  return sigtimedwait(&ending, nullptr, &wait) > 0;
+}
+
+sigset_t EndingSignals() {
+  sigset_t ending;
+  sigemptyset(&ending);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, signal);
+  return ending;
+}
+
+// One of them waits to be taken.
+bool IsToEnd() {
+  sigset_t pending;
+  const bool known = sigpending(&pending) == 0;
+  return known && (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1 ||
+                   sigismember(&pending, SIGHUP) == 1);
+}
+
+int Finish(const Forwarder& forwarder) {
+  if (forwarder.rejected() == 0) return kExitOk;
+  Say(std::to_string(forwarder.rejected()) + " rows were rejected for good, " +
+      std::to_string(forwarder.acknowledged()) + " were taken");
+  return kExitFailed;
+}
+
+int ForwardUntilSignal(Forwarder& forwarder, bool once) {
+  const sigset_t ending = EndingSignals();
+  while (true) {
+    const uint64_t wait_ns = forwarder.Step();
+    if (once && forwarder.is_done()) return Finish(forwarder);
+    if (once && !forwarder.trouble().ok()) return kExitFailed;
+    if (WaitForSignal(ending, wait_ns)) return once ? kExitFailed : kExitOk;
+  }
+}
+
+std::string WithoutSlash(std::string url) {
+  while (url.ends_with('/')) url.pop_back();
+  return url;
+}
+
+// A token is for one address: that of the configuration, or of the environment, stays with it.
+bool IsTokenOfAnother(const HttpClientOptions& client) {
+  const Environment environment = ProcessEnvironment();
+  const std::string to = environment(kEnvForwardTo);
+  return !client.token_file.empty() && client.token_file == environment(kEnvForwardTokenFile) &&
+         !to.empty() && WithoutSlash(to) != WithoutSlash(client.url);
+}
+
+int Forward(const ForwardOptions& options) {
+  if (IsTokenOfAnother(options.client)) {
+    Say("the token in " + options.client.token_file + " is for " +
+        ProcessEnvironment()(kEnvForwardTo) + ": set " + kEnvForwardTo + "=" + options.client.url +
+        " and " + kEnvForwardTokenFile + " instead of --to");
+    return kExitUsage;
+  }
+  const Places places = FindPlaces(ProcessEnvironment());
+  if (!places.state_status.ok()) {
+    Say(places.state_status.message());
+    return kExitFailed;
+  }
+  const sigset_t ending = EndingSignals();
+  pthread_sigmask(SIG_BLOCK, &ending, nullptr);
+  HttpClientOptions client_options = options.client;
+  client_options.is_cancelled = IsToEnd;
+  const Result<std::unique_ptr<HttpClient>> client = HttpClient::Make(client_options);
+  if (!client.ok()) {
+    Say(client.status().message());
+    return client.status().kind() == ErrorKind::kInvalid ? kExitUsage : kExitFailed;
+  }
+  if (!client_options.token_file.empty() && IsPlainToOthers(client_options.url)) Say(kTokenIsPlain);
+  if (Status made = EnsureStateDirectory(places.state_dir); !made.ok()) {
+    Say(made.message());
+    return kExitFailed;
+  }
+  const UniqueFd lock = LockOutbox(places.state_dir);
+  if (!lock.valid()) {
+    Say("another 'nanwatch forward' sends what is in " + places.state_dir);
+    return kExitFailed;
+  }
+  const SystemClock clock;
+  Forwarder forwarder(
+      {.state_dir = places.state_dir,
+       .host = HostName(),
+       .to_a_collector = options.to_a_collector,
+       .seed = std::random_device()()},
+      [&](const std::string& request) {
+        return (*client)->Post("/v1/logs", kOtlpType, Gzip(request));
+      },
+      clock,
+      [](const std::string& sentence) {
+        // What was cut off by our own end is no trouble.
+        if (!IsToEnd()) Say(sentence);
+      });
+  return ForwardUntilSignal(forwarder, options.once);
+}
+
+}  // namespace
+
+void AddForwardVerb(CLI::App& app, VerbCall& call) {
+  CLI::App* verb = app.add_subcommand("forward", "Send this host's runs and findings to a fleet.");
+  SetHelp(*verb, "nanwatch forward --to URL [OPTIONS]", kForwardHelp);
+  auto options = std::make_shared<ForwardOptions>();
+  HttpClientOptions& client = options->client;
+  verb->add_option("--to", client.url, "The gatherer")
+      ->required()
+      ->type_name("URL")
+      ->envname(kEnvForwardTo);
+  verb->add_option("--token-file", client.token_file, "The token that the gatherer asks for")
+      ->type_name("FILE")
+      ->envname(kEnvForwardTokenFile);
+  verb->add_option("--ca", client.ca_file, "Trust these authorities, not those of the system")
+      ->type_name("FILE")
+      ->envname(kEnvForwardCa);
+  verb->add_option("--cert", client.certificate_file, "A client certificate, PEM")
+      ->type_name("FILE")
+      ->envname(kEnvForwardCert);
+  verb->add_option("--key", client.key_file, "Its key, PEM")
+      ->type_name("FILE")
+      ->envname(kEnvForwardKey);
+  verb->add_flag("--collector", options->to_a_collector,
+                 "It is an OpenTelemetry Collector, whose word is enough")
+      ->envname(kEnvForwardCollector);
+  verb->add_flag("--once", options->once, "Send what waits, and end");
+  verb->callback([options, &call] { call.chosen = [options] { return Forward(*options); }; });
+}
+
+}  // namespace nanwatch

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/forwarder.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/base/directories.h"
+#include "daemon/fleet/otlp_logs.h"
+#include "daemon/report/cell_text.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr uint64_t kNoOutboxNs = 2'000'000'000;
+
+bool IsUrgent(const FleetRow& row) {
+  const FleetLane lane = LaneOf(row.kind);
+  return lane == FleetLane::kConclusions || lane == FleetLane::kFindings;
+}
+
+uint64_t InodeOf(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 ? info.st_ino : 0;
+}
+
+std::string FirstLine(const std::string& text) {
+  return Printable(text.substr(0, std::min<size_t>(text.find('\n'), 200)));
+}
+
+bool IsOfAGatherer(const HttpReply& reply) { return reply.headers.contains(kGathererHeader); }
+
+bool HasOtlpType(const HttpReply& reply) {
+  const auto type = reply.headers.find("content-type");
+  return type != reply.headers.end() && type->second.substr(0, type->second.find(';')) == kOtlpType;
+}
+
+}  // namespace
+
+Forwarder::Forwarder(Options options, Send send, const Clock& clock, Report report)
+    : options_(std::move(options)),
+      send_(std::move(send)),
+      clock_(clock),
+      report_(std::move(report)),
+      random_(options_.seed),
+      sent_(ReadSent(options_.state_dir)) {}
+
+uint64_t Forwarder::Step() {
+  is_done_ = false;
+  if (Status opened = OpenOutbox(); !opened.ok()) {
+    if (trouble_.message() != opened.message()) report_(opened.message());
+    trouble_ = opened;
+    return kNoOutboxNs;
+  }
+  if (!sent_is_written_) sent_is_written_ = WriteSent(options_.state_dir, sent_).ok();
+  const Result<int64_t> change = outbox_->ChangeCounter();
+  if (change.ok() && seen_change_ == *change) {
+    is_done_ = true;
+    return kForwardLookNs;
+  }
+  ReportLoss();
+  const Result<std::vector<FleetRow>> rows = outbox_->Pending(sent_, rows_max_, kForwardBytesMax);
+  if (!rows.ok()) {
+    outbox_.reset();
+    return TryLater(rows.status(), 0);
+  }
+  if (rows->empty()) {
+    is_done_ = true;
+    if (change.ok()) seen_change_ = *change;
+    return kForwardLookNs;
+  }
+  return IsDue(*rows) ? SendRows(*rows) : kForwardLookNs;
+}
+
+// The daemon may have made a new database, or not made one yet.
+Status Forwarder::OpenOutbox() {
+  const uint64_t inode = InodeOf(DatabasePath(options_.state_dir));
+  if (outbox_ && inode == outbox_inode_) return Status();
+  outbox_.reset();
+  seen_change_.reset();
+  Result<OutboxReader> opened = OutboxReader::Open(options_.state_dir);
+  if (!opened.ok()) return opened.status();
+  outbox_ = *std::move(opened);
+  outbox_inode_ = inode;
+  if (trouble_.kind() == ErrorKind::kNotFound) trouble_ = Status();
+  return Status();
+}
+
+bool Forwarder::IsDue(const std::vector<FleetRow>& rows) const {
+  return rows.size() >= rows_max_ || std::any_of(rows.begin(), rows.end(), IsUrgent) ||
+         clock_.monotonic_ns() - sent_at_ns_ >= kForwardGatherNs;
+}
+
+uint64_t Forwarder::SendRows(const std::vector<FleetRow>& rows) {
+  sent_at_ns_ = clock_.monotonic_ns();
+  const Result<HttpReply> reply = send_(EncodeLogs(rows, options_.host));
+  if (!reply.ok()) return TryLater(reply.status(), 0);
+  const bool is_ours = IsOfAGatherer(*reply);
+  if (reply->status == 200 && (is_ours || (options_.to_a_collector && HasOtlpType(*reply))))
+    return Acknowledge(rows, *reply);
+  if (is_ours && (reply->status == 400 || reply->status == 413)) return Refused(rows, *reply);
+  return NotAnswered(rows, *reply);
+}
+
+uint64_t Forwarder::Acknowledge(const std::vector<FleetRow>& rows, const HttpReply& reply) {
+  const Result<DecodedAnswer> answer = DecodeLogsAnswer(reply.body);
+  if (!answer.ok()) return NotAnswered(rows, reply);
+  if (answer->rejected > 0 && !IsOfAGatherer(reply))
+    return TryLater(Status(ErrorKind::kIo, "the Collector rejects rows: " + answer->reason), 0);
+  if (failures_ > 0) report_("rows are taken again");
+  failures_ = 0;
+  trouble_ = Status();
+  if (answer->rejected > 0) CountRejected(answer->rejected, answer->reason);
+  acknowledged_ += rows.size() - std::min<uint64_t>(answer->rejected, rows.size());
+  PassOver(rows);
+  rows_max_ = std::min(kForwardRowsMax, rows_max_ * 2);
+  return 0;
+}
+
+// One of them is at fault, or they are too many.
+uint64_t Forwarder::Refused(const std::vector<FleetRow>& rows, const HttpReply& reply) {
+  if (rows.size() > 1) {
+    rows_max_ = rows.size() / 2;
+    return 0;
+  }
+  CountRejected(1, FirstLine(reply.body));
+  PassOver(rows);
+  return 0;
+}
+
+// Less at once next time: some proxies take no long bodies, and a gatherer may find what it can
+// take.
+uint64_t Forwarder::NotAnswered(const std::vector<FleetRow>& rows, const HttpReply& reply) {
+  rows_max_ = std::max<size_t>(1, rows.size() / 2);
+  const std::string answer = std::to_string(reply.status) + ": " + FirstLine(reply.body);
+  const std::string what =
+      IsOfAGatherer(reply)
+          ? "the gatherer answered " + answer
+          : "what answers there is no nanwatch-gather, it says " + answer +
+                " (check --to and what stands between; for an OpenTelemetry Collector add "
+                "--collector)";
+  return TryLater(Status(ErrorKind::kIo, what),
+                  static_cast<uint64_t>(reply.retry_after_s) * kNsPerSecond);
+}
+
+uint64_t Forwarder::TryLater(const Status& why, uint64_t at_least_ns) {
+  if (failures_++ == 0) report_("rows wait until they can be sent: " + why.message());
+  trouble_ = why;
+  const uint64_t doublings = std::min<uint32_t>(failures_ - 1, 16);
+  const uint64_t longest = std::min(kForwardPauseMaxNs, kForwardPauseNs << doublings);
+  std::uniform_int_distribution<uint64_t> pause(longest / 2, longest);
+  return std::max(pause(random_), at_least_ns);
+}
+
+void Forwarder::PassOver(const std::vector<FleetRow>& rows) {
+  for (const FleetRow& row : rows) {
+    uint64_t& lane = sent_[static_cast<size_t>(LaneOf(row.kind))];
+    lane = std::max(lane, row.sequence);
+  }
+  const Status written = WriteSent(options_.state_dir, sent_);
+  // They will be sent again by whoever comes after us, and known there.
+  if (!written.ok() && sent_is_written_) report_(written.message());
+  sent_is_written_ = written.ok();
+}
+
+// The first, and each time that it has doubled.
+void Forwarder::ReportLoss() {
+  const Result<OutboxLoss> loss = outbox_->Loss();
+  if (!loss.ok()) return;
+  const uint64_t lost = loss->findings() + loss->runs() + loss->conclusions();
+  if (lost == 0 || lost < 2 * reported_loss_) return;
+  reported_loss_ = lost;
+  report_("the outbox was full and let go of " + std::to_string(loss->findings()) + " findings, " +
+          std::to_string(loss->runs()) + " states of runs and " +
+          std::to_string(loss->conclusions()) +
+          " conclusions: it fills where nothing is sent for long");
+}
+
+void Forwarder::CountRejected(uint64_t rows, const std::string& why) {
+  if (rejected_ == 0)
+    report_("the gatherer rejects rows for good (" + why + "); further ones are only counted");
+  rejected_ += rows;
+}
+
+}  // namespace nanwatch
