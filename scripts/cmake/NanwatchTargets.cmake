@@ -66,8 +66,9 @@ function(load_on_old_hosts target)
   target_compile_options(${target} PRIVATE -include ${CMAKE_SOURCE_DIR}/shim/host/old_glibc.h)
 endfunction()
 
-# install_stripped(TARGET DESTINATION): installs the file without symbols and debug information, which are two thirds of it.
+# install_stripped(TARGET DESTINATION [COMPONENT]): installs the file without symbols and debug information, which are two thirds of it.
 # `cmake --install BUILD --component debug` puts those beside it, into .debug/, where debuggers look for them.
+# With COMPONENT it is installed only where `cmake --install` names that.
 # Stripped in the build tree, and copied from there: a prefix may be in use.
 function(install_stripped target destination)
   set(name $<TARGET_FILE_NAME:${target}>)
@@ -81,8 +82,12 @@ function(install_stripped target destination)
       COMMAND \"${CMAKE_OBJCOPY}\" --only-keep-debug \"$<TARGET_FILE:${target}>\" \"${debug}\")
     execute_process(COMMAND_ERROR_IS_FATAL ANY
       COMMAND \"${CMAKE_OBJCOPY}\" ${all} \"--add-gnu-debuglink=${debug}\" \"$<TARGET_FILE:${target}>\" \"${stripped}/${name}\")")
-  install(CODE "${strip}")
-  install(PROGRAMS ${stripped}/${name} DESTINATION ${destination})
+  set(when "")
+  if(ARGC GREATER 2)
+    set(when COMPONENT ${ARGV2} EXCLUDE_FROM_ALL)
+  endif()
+  install(CODE "${strip}" ${when})
+  install(PROGRAMS ${stripped}/${name} DESTINATION ${destination} ${when})
   install(CODE "${strip}" COMPONENT debug EXCLUDE_FROM_ALL)
   install(FILES ${debug} DESTINATION ${destination}/.debug COMPONENT debug EXCLUDE_FROM_ALL)
 endfunction()
@@ -127,9 +132,9 @@ if(Protobuf_LIBRARY_RELEASE MATCHES "\\.so$")  # remembered by a build tree from
   unset(Protobuf_LIBRARY_RELEASE CACHE)
 endif()
 
-# add_program(NAME SOURCES ... LINK ...): an executable of the user's side, in bin/.
+# add_program(NAME SOURCES ... LINK ... [COMPONENT NAME]): an executable of the user's side, in bin/.
 function(add_program name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "COMPONENT" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE nanwatch_user_side ${ARG_LINK})
   if(NANWATCH_STATIC)
@@ -137,5 +142,5 @@ function(add_program name)
   elseif(NOT NANWATCH_SANITIZE)
     target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
   endif()
-  install_stripped(${name} bin)
+  install_stripped(${name} bin ${ARG_COMPONENT})
 endfunction()
