@@ -277,9 +277,6 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
   if (state != StateRead::kNo) kind = "optimizer_state";
   const Clocks* clocks = consumer != nullptr ? consumer->clocks : origin.clocks;
   Finding finding = Describe(lineage, site, origin.record, clocks);
-  // The record is of what only moved the value on; to the op that is named it was an input.
-  const bool moved = consumer != nullptr && consumer->site != origin.site;
-  if (moved && finding.inputs().empty()) finding.mutable_inputs()->Swap(finding.mutable_outputs());
   finding.set_kind(std::string(kind));
   finding.set_ticket(origin.ticket);
   finding.set_exact(origin.exact);

@@ -54,7 +54,7 @@ const TensorStats* ByIndex(const Tensors& tensors, std::string_view digits) {
 
 // What came in from outside, as the op saw it that computed with it first: that op is named by the
 // origin, and stands in the chain once more where it did so, unless the origin is that record
-// already.
+// already. Where it stands nowhere, what moved the value on has left it as it was.
 const TensorStats* Used(const Incident& incident) {
   const Finding& origin = incident.origin();
   if (origin.kind() != "input_data") return nullptr;
@@ -68,7 +68,10 @@ const TensorStats* Used(const Incident& incident) {
     const TensorStats* input = link.ticket() > origin.ticket() ? bad_input(link) : nullptr;
     if (input != nullptr) return input;
   }
-  return bad_input(origin);
+  if (const TensorStats* input = bad_input(origin); input != nullptr) return input;
+  const bool is_moved = origin.inputs().empty() && !origin.outputs().empty();
+  const TensorStats* const moved = is_moved ? FirstBad(origin.outputs()) : nullptr;
+  return moved != nullptr && Bad(*moved) > 0 ? moved : nullptr;
 }
 
 // Splits "input1.numel" into the tensor and "numel"; null when it is about no tensor, or not

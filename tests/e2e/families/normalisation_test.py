@@ -42,7 +42,7 @@ class Normalisation(WatchedProgramTest):
             with torch.no_grad():
                 model(torch.randn(2, 3, 4, 4)).sum().item()
             model.train()"""), kind="op", param="body.1.running_var", layer="body.1", step=1,
-                            reach=["activation", "buffer"])
+                            reach=["activation", "buffer", "metric"])
 
     def test_running_variance_that_overflows(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))",
