@@ -36,6 +36,8 @@ class KnownBad {
   KnownBad(BadValues& values, InputTracking& tracking, StepClock& clock) noexcept
       : values_(values), tracking_(tracking), clock_(clock) {}
 
+  // No lock.
+  [[nodiscard]] bool Any() const noexcept { return values_.size() != 0; }
   [[nodiscard]] bool Find(const PlainTensor& tensor, BadEntry* entry) noexcept {
     return values_.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, entry);
   }

@@ -20,15 +20,18 @@ void ExchangedData::OnData(ThreadState* thread, const at::TensorBase& tensor,
                            const NamedTensor* named) noexcept {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   const bool is_buffer = named != nullptr && named->kind == NamedTensorKind::kBuffer;
-  if (named == nullptr && !uses_.names.IsParameterObject(impl)) return;
+  // Programs that do this do it to all parameters in each step.
+  const bool matters = uses_.poison.Poisoned() || uses_.known_bad.Any();
+  if (!matters || (named == nullptr && !uses_.names.IsParameterObject(impl))) return;
   PlainTensor plain{};
   wire::Unchecked reason{};
   if (DescribeTensor(tensor, &plain, &reason) != Readable::kYes) return;
   if (named != nullptr) uses_.poison.Move(*named, plain);
-  if (plain.gpu < 0 && !HasNonFinite(plain.view)) return;
+  // What lies on a GPU cannot be looked at here: who reads the parameter tells of it.
+  if (plain.gpu >= 0 || uses_.poison.Poisoned()) return;
   wire::Source source{};
   ValueRef value{};
-  if (!uses_.known_bad.SourceOf(plain, &source, &value)) return;
+  if (!uses_.known_bad.SourceOf(plain, &source, &value) || !HasNonFinite(plain.view)) return;
   UnobservedWriter writer{};
   writer.op = kSetData;
   writer.layer = named != nullptr ? named->layer : nullptr;

@@ -25,8 +25,9 @@ class ExchangedData {
   };
   explicit ExchangedData(const Uses& uses) noexcept : uses_(uses) {}
 
-  // GIL held, on the thread that has made the exchange. `named`: what the tensor is known as. Where a bad value lies in the new memory, it
-  // is recorded as written into the parameter.
+  // GIL held, on the thread that has made the exchange. `named`: what the tensor is known as. Where
+  // a bad value lies in the new memory, it is recorded as written into the parameter; not on a GPU,
+  // whose memory cannot be read here.
   void OnData(ThreadState* thread, const at::TensorBase& tensor, const NamedTensor* named) noexcept;
 
  private:
