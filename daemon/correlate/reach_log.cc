@@ -257,7 +257,8 @@ bool ReachLog::IsMetric(const EscapeFact& escape, int node) const {
     const Site* site = values_.node(node).site;
     if (site == nullptr || MayNeedGradient(values_.node(node))) return false;
     const bool off = Has(site->flags(), wire::ValueRecord::kWithoutGradients);
-    if (without_gradients && !off) return in_module;
+    if (without_gradients && !off)
+      return in_module && !values_.origins()[values_.node(node).origin].IsMask();
     without_gradients |= off;
     in_module = !site->layer_type().empty() &&
                 site->phase() == static_cast<uint32_t>(wire::Phase::kForward);

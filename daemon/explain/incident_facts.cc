@@ -54,7 +54,7 @@ const TensorStats* ByIndex(const Tensors& tensors, std::string_view digits) {
 
 // What came in from outside, as the op saw it that computed with it first: that op is named by the
 // origin, and stands in the chain once more where it did so, unless the origin is that record
-// already. Where it stands nowhere, what moved the value on has left it as it was.
+// already.
 const TensorStats* Used(const Incident& incident) {
   const Finding& origin = incident.origin();
   if (origin.kind() != "input_data") return nullptr;
@@ -68,10 +68,21 @@ const TensorStats* Used(const Incident& incident) {
     const TensorStats* input = link.ticket() > origin.ticket() ? bad_input(link) : nullptr;
     if (input != nullptr) return input;
   }
-  if (const TensorStats* input = bad_input(origin); input != nullptr) return input;
-  const bool is_moved = origin.inputs().empty() && !origin.outputs().empty();
-  const TensorStats* const moved = is_moved ? FirstBad(origin.outputs()) : nullptr;
-  return moved != nullptr && Bad(*moved) > 0 ? moved : nullptr;
+  return bad_input(origin);
+}
+
+// The same as what moved it has left it: where the op that computed with it stands nowhere. In
+// another shape, perhaps, but with the same kinds of bad values.
+const TensorStats* Moved(const Incident& incident) {
+  const Finding& origin = incident.origin();
+  if (origin.kind() != "input_data" || !origin.inputs().empty() || origin.outputs().empty())
+    return nullptr;
+  const TensorStats* const moved = FirstBad(origin.outputs());
+  return Bad(*moved) > 0 ? moved : nullptr;
+}
+
+bool IsKind(std::string_view field) {
+  return field == "nan" || field == "inf" || field == "pos_inf" || field == "neg_inf";
 }
 
 // Splits "input1.numel" into the tensor and "numel"; null when it is about no tensor, or not
@@ -82,7 +93,10 @@ const TensorStats* TensorOf(const Incident& incident, std::string_view name,
   if (dot == std::string_view::npos) return nullptr;
   field = name.substr(dot + 1);
   std::string_view which = name.substr(0, dot);
-  if (which == "used") return Used(incident);
+  if (which == "used") {
+    const TensorStats* const used = Used(incident);
+    return used == nullptr && IsKind(field) ? Moved(incident) : used;
+  }
   const bool is_input = which.starts_with("input");
   if (!is_input && !which.starts_with("output")) return nullptr;
   which.remove_prefix(is_input ? 5 : 6);

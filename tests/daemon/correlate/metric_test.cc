@@ -53,6 +53,11 @@ TEST(Metric, NanInABatchThatAModuleIsCalledWithAfterwards) {
   };
   EXPECT_EQ(verdict_of("Linear", false), "anomaly");
   EXPECT_EQ(verdict_of("", false), "expected") << "no module was called with it";
+  RunBuilder marked;
+  marked.Value(1).Scalar("aten::full").Nan();
+  marked.Value(2).Propagate("aten::mean").At("", "Mean").From(1).WithoutGradients().Nan();
+  marked.Read(3, 2);
+  EXPECT_EQ(Correlate({marked.Build()}).verdict(), "expected") << "what is missing is marked";
   EXPECT_EQ(verdict_of("Linear", true), "expected") << "a gradient is no batch";
 }
 

@@ -86,6 +86,8 @@ TEST(IncidentFacts, UsedIsTheBadArgumentOfTheFirstOpThatComputedWithIt) {
   WithNan(*origin.add_outputs(), 1, 4);
   *incident.add_chain() = origin;
   EXPECT_EQ(NumberOf(incident, "used.numel"), std::nullopt);
+  EXPECT_EQ(NumberOf(incident, "used.nan"), 1) << "kinds are kept";
+  EXPECT_EQ(NumberOf(incident, "used.inf"), 0);
   Finding& link = *incident.add_chain();
   link.set_op("aten::mse_loss");
   link.set_ticket(3);

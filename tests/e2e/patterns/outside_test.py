@@ -74,7 +74,7 @@ class Batch(PatternTest):
     def test_infinite_feature(self):
         return program(before=numpy_batch("x", "-numpy.log(0.0)"))
 
-    @triggers("inf-in-batch", "1 of 24 values, first at [3, 1]; first used by aten::addmm", layer="first")
+    @triggers("inf-in-batch", "first used by aten::addmm", layer="first")
     def test_infinite_feature_in_a_list_whose_sum_went_bad_too(self):
         return program(before="""
             rows = x.tolist()
