@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "daemon/base/clock.h"
@@ -45,22 +46,53 @@ SavedCheckpoint DescribeSaved(const Lineage& run, const Record& record) {
   return saved;
 }
 
-// Whether a list that is cut to its newest entries still needs this one.
-bool IsToldAnyway(const std::vector<SavedCheckpoint>& all, size_t i) {
-  const auto is = [&](size_t at, const char* state) { return all[at].state() == state; };
-  const auto before = [&](const char* state) {
-    for (size_t j = 0; j < i; ++j) {
-      if (is(j, state)) return true;
+// Of the shares of one checkpoint, the worst tells what it is.
+int Badness(const SavedCheckpoint& saved) {
+  if (saved.state() == "bad") return 3;
+  if (saved.state() == "failed") return 2;
+  return saved.state() == "unread" ? 1 : 0;
+}
+
+// Another rank has saved its share of the same.
+void AddShare(const SavedCheckpoint& share, SavedCheckpoint& whole) {
+  const uint32_t tensors = whole.tensors() + share.tensors();
+  const uint32_t bad = whole.bad() + share.bad();
+  const uint32_t unread = whole.unread() + share.unread();
+  const bool on_gpu = whole.on_gpu() || share.on_gpu();
+  if (Badness(share) > Badness(whole)) whole = share;
+  whole.set_tensors(tensors);
+  whole.set_bad(bad);
+  whole.set_unread(unread);
+  whole.set_on_gpu(on_gpu);
+}
+
+// By time, one entry a file: what a file held before somebody wrote it again is gone.
+std::vector<SavedCheckpoint> OnePerFile(std::vector<SavedCheckpoint> by_time) {
+  std::vector<SavedCheckpoint> all;
+  all.reserve(by_time.size());
+  std::unordered_map<std::string, size_t> places;  // by file
+  std::vector<bool> replaced(by_time.size(), false);
+  for (SavedCheckpoint& saved : by_time) {
+    const auto [known, is_new] = places.try_emplace(saved.file(), all.size());
+    if (!saved.file().empty() && !is_new) {
+      SavedCheckpoint& before = all[known->second];
+      if (before.run() != saved.run() && before.step() == saved.step()) {
+        AddShare(saved, before);
+        continue;
+      }
+      replaced[known->second] = true;
+      known->second = all.size();
     }
-    return false;
-  };
-  const auto after = [&](const char* state) {
-    for (size_t j = i + 1; j < all.size(); ++j) {
-      if (is(j, state)) return true;
-    }
-    return false;
-  };
-  return (is(i, "clean") && !after("clean")) || (is(i, "bad") && !before("bad"));
+    all.push_back(std::move(saved));
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (replaced[i]) continue;
+    if (kept != i) all[kept] = std::move(all[i]);
+    ++kept;
+  }
+  all.resize(kept);
+  return all;
 }
 
 }  // namespace
@@ -78,12 +110,19 @@ void AddCheckpoints(const std::vector<Lineage>& runs, Verdict& verdict) {
     return std::make_pair(a.second.saved_at(), a.first) <
            std::make_pair(b.second.saved_at(), b.first);
   });
-  std::vector<SavedCheckpoint> all;
-  all.reserve(by_time.size());
-  for (auto& entry : by_time) all.push_back(std::move(entry.second));
+  std::vector<SavedCheckpoint> ordered;
+  ordered.reserve(by_time.size());
+  for (auto& entry : by_time) ordered.push_back(std::move(entry.second));
+  const std::vector<SavedCheckpoint> all = OnePerFile(std::move(ordered));
+  size_t first_bad = all.size();
+  size_t last_clean = all.size();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].state() == "bad") first_bad = std::min(first_bad, i);
+    if (all[i].state() == "clean") last_clean = i;
+  }
   const size_t first = all.size() - std::min<size_t>(all.size(), kCheckpointsMax);
   for (size_t i = 0; i < all.size(); ++i) {
-    if (i >= first || IsToldAnyway(all, i)) *verdict.add_checkpoints() = all[i];
+    if (i >= first || i == first_bad || i == last_clean) *verdict.add_checkpoints() = all[i];
   }
 }
 

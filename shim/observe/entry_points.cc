@@ -291,6 +291,10 @@ void OnSaveBegins(unsigned save, const SavedTensors& saved) {
   here.observer->checkpoints.Begin(save, saved);
 }
 
+void OnSaveWaits(unsigned save) noexcept {
+  if (Observer* observer = Made(); observer != nullptr) observer->checkpoints.Wait(save);
+}
+
 void OnSaveEnds(unsigned save, const char* file, bool failed) {
   Here here;
   const bool here_is = FindHere(&here);

@@ -41,6 +41,7 @@ void OnStepEnd() noexcept;
 void OnStepsTold() noexcept;
 // The program saves a checkpoint, and has (python/calls/checkpoint_calls.h).
 void OnSaveBegins(unsigned save, const SavedTensors& saved);
+void OnSaveWaits(unsigned save) noexcept;
 void OnSaveEnds(unsigned save, const char* file, bool failed);
 // A CUDA graph's capture ends, or it is replayed.
 void OnGraphCalled(const void* graph, GraphCall call) noexcept;

@@ -184,7 +184,8 @@ PythonBridgeCallbacks Callbacks(bool vets_checkpoints) {
   callbacks.on_builtin = {&entry_points::OnRecordSwitch, &entry_points::OnNumberRead,
                           &entry_points::OnAsked, &entry_points::OnData};
   if (vets_checkpoints)
-    callbacks.on_checkpoint = {&entry_points::OnSaveBegins, &entry_points::OnSaveEnds};
+    callbacks.on_checkpoint = {&entry_points::OnSaveBegins, &entry_points::OnSaveWaits,
+                               &entry_points::OnSaveEnds};
   callbacks.on_graph_call = &entry_points::OnGraphCalled;
   callbacks.on_profiler = &entry_points::BeforeProfiler;
   callbacks.on_cell = &entry_points::OnCell;

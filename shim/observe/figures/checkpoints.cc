@@ -3,13 +3,15 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <system_error>
-#include <unordered_set>
 
 #include "shim/check/scan.h"
+#include "shim/observe/torch/storage_data.h"
 #include "shim/observe/torch/torch_tensor.h"
 
 namespace nanwatch {
@@ -24,37 +26,23 @@ void CopyEnd(std::string_view text, char (&out)[N]) {
   out[text.size()] = 0;
 }
 
-// A thread that takes no signal from the program's.
-template <typename Work>
-std::thread QuietThread(Work work) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread;
-  try {
-    thread = std::thread(work);
-  } catch (const std::system_error&) {  // no more threads: the caller does it
+// While it lives, threads that are started take no signal from the program's, but for those of
+// their own faults.
+class QuietSignals {
+ public:
+  QuietSignals() {
+    sigset_t quiet;
+    sigfillset(&quiet);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&quiet, fault);
+    pthread_sigmask(SIG_SETMASK, &quiet, &before_);
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
+  ~QuietSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  QuietSignals(const QuietSignals&) = delete;
+  QuietSignals& operator=(const QuietSignals&) = delete;
 
-// One processor's worth, in pieces: the helpers of a large read are the program's own threads.
-bool IsBad(const PlainTensor& plain) {
-  constexpr uint64_t kPieceBytes = uint64_t{1} << 16;
-  if (!plain.IsDense()) return HasNonFinite(plain.view);
-  const size_t element = ElementBytes(plain.view.type);
-  const auto* at = static_cast<const unsigned char*>(plain.storage->data()) + plain.byte_begin;
-  const size_t per_piece = kPieceBytes / element;
-  for (auto left = static_cast<size_t>(plain.view.numel); left != 0;) {
-    const size_t count = std::min(left, per_piece);
-    if (HasNonFinite(plain.view.type, at, count)) return true;
-    at += count * element;
-    left -= count;
-  }
-  return false;
-}
+ private:
+  sigset_t before_;
+};
 
 // "model.module.fc.weight" is "fc.weight" of a wrapped model, or of one in a dict.
 bool EndsWithOneOf(const std::unordered_set<std::string_view>& names, std::string_view name) {
@@ -66,62 +54,123 @@ bool EndsWithOneOf(const std::unordered_set<std::string_view>& names, std::strin
   }
 }
 
+// "optimizer.state.0.exp_avg".
+bool IsOfOptimizer(std::string_view name) {
+  return name.starts_with("state.") || name.find(".state.") != std::string_view::npos;
+}
+
+constexpr uint8_t kAnything = wire::kHasNan | wire::kHasPosInf | wire::kHasNegInf;
+
 }  // namespace
 
-bool Checkpoints::IsCheckpoint(const SavedTensors& saved) const {
-  const auto is_known = [this](const SavedTensor& one) {
-    const c10::TensorImpl* const impl = one.tensor->unsafeGetTensorImpl();
-    return names_.FindByImpl(impl) != nullptr || names_.IsParameterObject(impl);
-  };
-  if (std::any_of(saved.tensors.begin(), saved.tensors.end(), is_known)) return true;
-  std::unordered_set<std::string_view> parameters;
-  names_.ForEach([&](const NamedTensor& tensor) {
-    if (tensor.kind == NamedTensorKind::kParameter) parameters.insert(tensor.name);
-  });
-  return std::any_of(saved.tensors.begin(), saved.tensors.end(),
-                     [&](const SavedTensor& one) { return EndsWithOneOf(parameters, one.name); });
+Checkpoints::Part Checkpoints::PartOf(const SavedTensor& saved, const Names& parameters) const {
+  const c10::TensorImpl* const impl = saved.tensor->unsafeGetTensorImpl();
+  if (const NamedTensor* named = names_.FindByImpl(impl); named != nullptr)
+    return named->kind == NamedTensorKind::kBuffer ? Part::kBuffer : Part::kParameter;
+  if (names_.IsParameterObject(impl)) return Part::kParameter;
+  if (IsOfOptimizer(saved.name)) return Part::kState;
+  return EndsWithOneOf(parameters, saved.name) ? Part::kParameter : Part::kOther;
 }
 
 void Checkpoints::Begin(unsigned save, const SavedTensors& saved) {
   Save& mine = saves_[save];
   mine.found = {};
-  mine.tensors.clear();
-  if (!IsCheckpoint(saved)) return;
+  mine.memory.clear();
+  mine.is_checkpoint = false;
+  mine.pid = getpid();
+  Names parameters;
+  names_.ForEach([&](const NamedTensor& tensor) {
+    if (tensor.kind == NamedTensorKind::kParameter) parameters.insert(tensor.name);
+  });
+  for (const SavedTensor& one : saved.tensors) {
+    const Part part = PartOf(one, parameters);
+    if (part == Part::kOther) continue;
+    mine.is_checkpoint |= part == Part::kParameter;
+    Add(one, part, &mine);
+  }
+  if (!mine.is_checkpoint) {
+    mine.memory.clear();
+    return;
+  }
   if (saved.left_out) mine.found.flags |= wire::CheckpointRecord::kLeftOut;
-  mine.tensors.reserve(saved.tensors.size());
-  for (const SavedTensor& one : saved.tensors) mine.tensors.push_back({*one.tensor, one.name});
-  mine.reader = QuietThread([&mine] { Read(&mine); });
+  const QuietSignals quiet;
+  try {
+    mine.reader = std::thread([&mine] { Read(&mine); });
+  } catch (const std::system_error&) {  // no more threads: Wait reads
+  }
 }
 
-void Checkpoints::Read(Save* save) noexcept {
+void Checkpoints::Add(const SavedTensor& saved, Part part, Save* save) {
   wire::CheckpointRecord& found = save->found;
-  for (const Saved& one : save->tensors) {
-    PlainTensor plain{};
-    wire::Unchecked reason{};
-    const Readable readable = DescribeTensor(one.tensor, &plain, &reason);
-    if (readable == Readable::kNothing) continue;
-    if (readable == Readable::kNo || plain.gpu >= 0) {
+  PlainTensor plain{};
+  wire::Unchecked reason{};
+  const Readable readable = DescribeTensor(*saved.tensor, &plain, &reason);
+  if (readable == Readable::kNothing) return;
+  const bool is_run = readable == Readable::kYes && plain.gpu < 0 &&
+                      saved.tensor->unsafeGetTensorImpl()->is_non_overlapping_and_dense();
+  if (!is_run) {
+    ++found.unread;
+    if (plain.gpu >= 0) found.flags |= wire::CheckpointRecord::kOnGpu;
+    return;
+  }
+  save->memory.push_back({saved.tensor->unsafeGetTensorImpl()->unsafe_storage(),
+                          DataOf(*plain.storage), plain.byte_begin, plain.byte_end, plain.view.type,
+                          part, saved.name});
+}
+
+// In pieces, so that one processor does it: the helpers of a large read are the program's own
+// threads. Memory that is given back meanwhile is not read on.
+void Checkpoints::Read(Save* save) noexcept {
+  constexpr uint64_t kPieceBytes = uint64_t{1} << 16;
+  wire::CheckpointRecord& found = save->found;
+  for (const Memory& memory : save->memory) {
+    const c10::StorageImpl& storage = *memory.storage.unsafeGetStorageImpl();
+    const size_t element = ElementBytes(memory.type);
+    uint8_t kinds = 0;
+    bool is_whole = memory.data != nullptr || memory.byte_begin == memory.byte_end;
+    for (uint64_t at = memory.byte_begin; is_whole && at < memory.byte_end; at += kPieceBytes) {
+      is_whole = DataOf(storage) == memory.data && memory.byte_end <= storage.nbytes();
+      if (!is_whole) break;
+      const auto count =
+          static_cast<int64_t>(std::min(kPieceBytes, memory.byte_end - at) / element);
+      const void* data = static_cast<const unsigned char*>(memory.data) + at;
+      if (!HasNonFinite(memory.type, data, static_cast<size_t>(count))) continue;
+      const int64_t stride = 1;
+      kinds |= NonFiniteKinds(TensorView{data, memory.type, 1, &count, &stride, count});
+      if ((kinds & wire::kHasNan) != 0) break;
+    }
+    if (!is_whole) {
       ++found.unread;
-      if (readable == Readable::kYes) found.flags |= wire::CheckpointRecord::kOnGpu;
       continue;
     }
     ++found.read;
-    found.bytes += BytesOf(plain.view);
-    if (!IsBad(plain)) continue;
-    if (found.bad++ == 0) CopyEnd(one.name, found.first_bad);
-    found.kinds |= NonFiniteKinds(plain.view);
+    found.bytes += memory.byte_end - memory.byte_begin;
+    const uint8_t counts = memory.part == Part::kBuffer  ? wire::kHasNan
+                           : memory.part == Part::kState ? kAnything
+                                                         : wire::kHasNan | wire::kHasPosInf;
+    if ((kinds & counts) == 0) continue;
+    if (found.bad++ == 0) CopyEnd(memory.name, found.first_bad);
+    found.kinds |= kinds;
+  }
+}
+
+void Checkpoints::Wait(unsigned save) noexcept {
+  Save& mine = saves_[save];
+  if (mine.pid != getpid()) {
+    new (&mine.reader) std::thread();  // it runs in the parent
+    mine.is_checkpoint = false;
+  } else if (mine.reader.joinable()) {
+    mine.reader.join();
+  } else if (mine.is_checkpoint) {
+    Read(&mine);
   }
 }
 
 void Checkpoints::End(ThreadState* thread, unsigned save, const char* file, bool failed) noexcept {
   Save& mine = saves_[save];
-  if (mine.reader.joinable()) {
-    mine.reader.join();
-  } else {
-    Read(&mine);
-  }
-  const bool is_checkpoint = !mine.tensors.empty();
-  mine.tensors.clear();
+  const bool is_checkpoint = mine.is_checkpoint;
+  mine.is_checkpoint = false;
+  mine.memory.clear();
   if (!is_checkpoint || thread == nullptr) return;
   Emitter* const emitter = segment_.Ensure();
   if (emitter == nullptr) return;

@@ -50,6 +50,32 @@ TEST(Checkpoints, AreToldInOrderWithTheirSteps) {
   EXPECT_THAT(verdict.checkpoints(1).kinds(), ElementsAre("nan", "neg_inf"));
 }
 
+TEST(Checkpoints, WhatAFileHeldBeforeItWasWrittenAgainIsGone) {
+  RunBuilder run;
+  run.Now(1'000).Step(400).Saved(1, "last.pt");
+  run.Now(2'000).Step(450).Saved(2, "450.pt");
+  run.Now(3'000).Step(500).Saved(3, "last.pt", 1);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.checkpoints_size(), 2);
+  EXPECT_EQ(verdict.checkpoints(0).file(), "450.pt");
+  EXPECT_EQ(verdict.checkpoints(1).state(), "bad");
+}
+
+TEST(Checkpoints, SharesOfRanksAreOneCheckpoint) {
+  RunBuilder clean;
+  clean.Rank(0).Now(1'000).Step(5).Saved(1, "ckpt/5");
+  RunBuilder bad;
+  bad.Rank(1).Now(1'000).Step(5).Saved(1, "ckpt/5", 1);
+  for (const bool bad_first : {false, true}) {
+    const Verdict verdict = bad_first ? Correlate({bad.Build(), clean.Build()})
+                                      : Correlate({clean.Build(), bad.Build()});
+    ASSERT_EQ(verdict.checkpoints_size(), 1);
+    EXPECT_EQ(verdict.checkpoints(0).state(), "bad");
+    EXPECT_EQ(verdict.checkpoints(0).rank(), 1);
+    EXPECT_EQ(verdict.checkpoints(0).tensors(), 4u);
+  }
+}
+
 TEST(Checkpoints, OfManyTheNewestAreToldAndWhatMatters) {
   RunBuilder run;
   constexpr int kCount = 3 * kCheckpointsMax;

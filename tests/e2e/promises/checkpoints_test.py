@@ -31,7 +31,14 @@ for step in range(6):
         half = copy.deepcopy(model).to(torch.bfloat16)
         half[0].weight.data[1] = float("inf")
         torch.save([half.state_dict()], "half.pt")
+        class Average:
+            def __init__(self): self.shadow = {name: value * float("nan") for name, value in model.state_dict().items()}
+        torch.save({"model": model.state_dict(), "average": Average().__dict__}, "average_of_nothing.pt")
+        mask = {"model": model.state_dict(), "best_loss": torch.tensor(float("inf")), "mask": torch.full((2, 2), -float("inf"))}
+        torch.save(mask, "mask.pt")
+        torch.save(mask, "again.pt")
         from safetensors.torch import save_file
+    if step == 4: torch.save(model, "again.pt")
     if step == 3: save_file(model.state_dict(), "3.safetensors")
 try:
     torch.save(model.state_dict(), "missing/x.pt")
@@ -59,7 +66,9 @@ class Checkpoints(PromiseTest):
         told = [(saved["file"], saved["state"], saved["step"]) for saved in self.watched.verdict()["checkpoints"]]
         self.assertEqual(told, [
             ("1.pt", "clean", 2), ("whole.pt", "clean", 3), ("average.pt", "clean", 3), ("named.pt", "clean", 3), ("open.pt", "clean", 3),
-            ("", "clean", 3), ("half.pt", "bad", 3), ("3.pt", "clean", 4), ("3.safetensors", "clean", 4), ("5.pt", "bad", 6),
+            ("", "clean", 3), ("half.pt", "bad", 3), ("average_of_nothing.pt", "bad", 3),
+            ("mask.pt", "clean", 3), ("3.pt", "clean", 4), ("3.safetensors", "clean", 4), ("again.pt", "bad", 5),
+            ("5.pt", "bad", 6),
             ("missing/x.pt", "failed", 6)])
 
     def test_a_bad_one_says_what_is_bad_in_it(self):

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/python/calls/checkpoint_calls.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <exception>
 #include <iterator>
 
 namespace nanwatch {
@@ -28,8 +31,8 @@ constexpr char kSave[] =
     "def nanwatch_save(*arguments, **named):\n"
     "    if is_compiling():\n"
     "        return call(*arguments, **named)\n"
-    "    tell((arguments, named))\n"
     "    try:\n"
+    "        tell((arguments, named))\n"
     "        result = call(*arguments, **named)\n"
     "    except BaseException:\n"
     "        tell((arguments, named, False))\n"
@@ -38,7 +41,9 @@ constexpr char kSave[] =
     "    return result\n"
     "nanwatch_save._torchdynamo_inline = call\n"
     "for module in list(sys.modules.values()):\n"
-    "    names = getattr(module, '__dict__', None)\n"
+    // Not by getattr, at which some modules begin to load themselves.
+    "    names = object.__getattribute__(module, '__dict__') if isinstance(module, type(sys)) else "
+    "None\n"
     "    if type(names) is dict:\n"
     "        for name, value in list(names.items()):\n"
     "            if value is call:\n"
@@ -65,39 +70,52 @@ void CheckpointCalls::TryReplace() {
     if (replaced_[i]) continue;
     PyObj* module = api_.ImportedModule(kSaves[i].module);
     if (module == nullptr) continue;
-    replaced_[i] = true;
-    (void)api_.ReplaceFunction(module, kSaves[i].name, {kSave, "nanwatch_save"}, &tell);
+    replaced_[i] = api_.ReplaceFunction(module, kSaves[i].name, {kSave, "nanwatch_save"}, &tell);
   }
 }
 
 // (arguments, named) before the call, and with it whether it returned, behind it.
 PyObj* CheckpointCalls::OnCall(PyObj*, PyObj* told) {
-  CheckpointCalls& mine = *checkpoint_calls_of_process;
-  const PythonApi& api = mine.api_;
-  PyObj* const arguments = api.ItemOf(told, 0);
-  PyObj* const named = api.ItemOf(told, 1);
-  PyObj* const returned = api.ItemOf(told, 2);
+  const PythonApi& api = checkpoint_calls_of_process->api_;
   const KeptError error(api);
-  if (returned == nullptr) {
-    mine.Begin(arguments, named);
-  } else {
-    mine.End(arguments, named, returned != api.true_object);
+  try {
+    Tell(told);
+  } catch (const std::exception&) {
+    // No memory for names: nothing is said of this save.
   }
   return api.NewNone();
 }
 
-CheckpointCalls::Open* CheckpointCalls::OfThisThread() {
+void CheckpointCalls::Tell(PyObj* told) {
+  CheckpointCalls& mine = *checkpoint_calls_of_process;
+  PyObj* const arguments = mine.api_.ItemOf(told, 0);
+  PyObj* const named = mine.api_.ItemOf(told, 1);
+  PyObj* const returned = mine.api_.ItemOf(told, 2);
+  if (returned == nullptr) {
+    mine.Begin(arguments, named);
+  } else {
+    mine.End(arguments, named, returned != mine.api_.true_object);
+  }
+}
+
+CheckpointCalls::Open* CheckpointCalls::OfThisThread(bool claim) {
   const unsigned long thread = api_.PyThread_get_thread_ident();
+  const int pid = getpid();
   Open* const last = std::end(open_);
+  for (Open& open : open_) {
+    if (open.pid != pid) open = {};
+  }
   Open* open = std::find_if(open_, last, [&](const Open& o) { return o.thread == thread; });
-  if (open == last) open = std::find_if(open_, last, [](const Open& o) { return o.thread == 0; });
+  if (open == last && claim)
+    open = std::find_if(open_, last, [](const Open& o) { return o.thread == 0; });
   if (open == last) return nullptr;
   open->thread = thread;
+  open->pid = pid;
   return open;
 }
 
 void CheckpointCalls::Begin(PyObj* arguments, PyObj* named) {
-  Open* const open = OfThisThread();
+  Open* const open = OfThisThread(/*claim=*/true);
   if (open == nullptr || open->depth++ != 0) return;
   PyObj* object = api_.ItemOf(arguments, 0);
   for (const char* name : kObjectNames) {
@@ -109,17 +127,21 @@ void CheckpointCalls::Begin(PyObj* arguments, PyObj* named) {
 }
 
 void CheckpointCalls::End(PyObj* arguments, PyObj* named, bool failed) {
-  Open* const open = OfThisThread();
+  Open* const open = OfThisThread(/*claim=*/false);
   if (open == nullptr || open->depth == 0 || --open->depth != 0) return;
+  void* const state = api_.PyEval_SaveThread();
+  callbacks_.on_wait(static_cast<unsigned>(open - open_));
+  api_.PyEval_RestoreThread(state);
   callbacks_.on_end(static_cast<unsigned>(open - open_), FileOf(arguments, named).c_str(), failed);
   open->thread = 0;
 }
 
 bool CheckpointCalls::MayHoldTensors(PyObj* object) const {
-  constexpr unsigned long kContainers = kPyFlagDict | kPyFlagList | kPyFlagTuple;
+  if (object->type == api_.int_type || object->type == api_.float_type || object == api_.none)
+    return false;
+  constexpr unsigned long kContainers = kPyFlagDict | kPyFlagList | kPyFlagTuple | kPyFlagHeapType;
   return api_.HasFlag(object, kContainers) ||
-         api_.PyType_IsSubtype(object->type, tensor_type_) != 0 ||
-         api_.PyType_IsSubtype(object->type, module_type_) != 0;
+         api_.PyType_IsSubtype(object->type, tensor_type_) != 0;
 }
 
 void CheckpointCalls::Collect(PyObj* object, const std::string& name, int depth,
@@ -134,17 +156,32 @@ void CheckpointCalls::Collect(PyObj* object, const std::string& name, int depth,
     return;
   }
   const bool is_module = api_.PyType_IsSubtype(object->type, module_type_) != 0;
-  if (depth >= (is_module ? kModuleDepthMax : kDepthMax)) {
+  if (depth >= (is_module ? kModuleDepthMax : kDepthMax) || found->seen.size() >= kTensorsMax) {
     found->left_out = true;
-  } else if (is_module) {
-    CollectModule(object, name, depth, found);
   } else if (api_.HasFlag(object, kPyFlagDict)) {
     CollectDict(object, name, depth, found);
-  } else {
-    for (size_t i = 0; PyObj* item = api_.ItemOf(object, i); ++i) {
-      if (MayHoldTensors(item)) Collect(item, Below(name, std::to_string(i)), depth + 1, found);
-    }
+  } else if (api_.HasFlag(object, kPyFlagList | kPyFlagTuple)) {
+    CollectItems(object, name, depth, found);
+  } else if (found->seen.insert(object).second) {
+    is_module ? CollectModule(object, name, depth, found)
+              : CollectAttributes(object, name, depth, found);
   }
+}
+
+void CheckpointCalls::CollectItems(PyObj* sequence, const std::string& name, int depth,
+                                   SavedTensors* found) {
+  for (size_t i = 0; PyObj* item = api_.ItemOf(sequence, i); ++i) {
+    if (MayHoldTensors(item)) Collect(item, Below(name, std::to_string(i)), depth + 1, found);
+  }
+}
+
+// Of a class of the program's: an average of weights that is no module, an optimizer, arguments.
+void CheckpointCalls::CollectAttributes(PyObj* object, const std::string& name, int depth,
+                                        SavedTensors* found) {
+  const PyOwned key(api_, api_.PyUnicode_FromString("__dict__"));
+  const PyOwned dict(api_, key ? api_.PyObject_GenericGetAttr(object, key.get()) : nullptr);
+  if (!dict) api_.PyErr_Clear();
+  if (dict && api_.HasFlag(dict.get(), kPyFlagDict)) CollectDict(dict.get(), name, depth, found);
 }
 
 void CheckpointCalls::CollectModule(PyObj* module, const std::string& name, int depth,

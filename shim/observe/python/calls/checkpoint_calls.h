@@ -3,8 +3,8 @@
 //   torch.save, safetensors.torch.save_file, torch.distributed.checkpoint.save
 // wherever a module holds them, under whatever name.
 //
-// Of what is saved, all tensors are found in dicts, lists, tuples and modules. Nothing of the
-// program's runs meanwhile.
+// Of what is saved, all tensors are found in dicts, lists, tuples and modules, and in the
+// attributes of objects of the program's own classes.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "shim/observe/python/api/python_api.h"
@@ -26,7 +27,8 @@ struct SavedTensor {
 
 struct SavedTensors {
   std::vector<SavedTensor> tensors;
-  bool left_out = false;  // there are more, or deeper ones
+  bool left_out = false;                 // there are more, or deeper ones
+  std::unordered_set<const void*> seen;  // objects that may hold one another
 };
 
 class CheckpointCalls {
@@ -37,9 +39,11 @@ class CheckpointCalls {
   static constexpr int kModuleDepthMax = 64;
 
   // On the thread of the call, with the GIL. `save`, below kOpenMax, stands for it until it ends. A
-  // save that another one makes is part of that. Both are set, or none.
+  // save that another one makes is part of that. All are set, or none.
   struct Callbacks {
     void (*on_begin)(unsigned save, const SavedTensors& saved) = nullptr;
+    // The save has ended, and on_end follows. Without the GIL.
+    void (*on_wait)(unsigned save) = nullptr;
     // `file`: as the program gave it; "" where it has no name. After an exception `failed`.
     void (*on_end)(unsigned save, const char* file, bool failed) = nullptr;
   };
@@ -51,28 +55,32 @@ class CheckpointCalls {
   CheckpointCalls(const CheckpointCalls&) = delete;
   CheckpointCalls& operator=(const CheckpointCalls&) = delete;
 
-  // GIL held: replaces those that are imported by now. To be called again: what is not there yet may
-  // come. Leaves Python's error indicator as it was.
+  // GIL held: replaces those that are imported by now. To be called again: others may come later.
+  // Leaves Python's error indicator as it was.
   void TryReplace();
 
  private:
   static constexpr int kFunctions = 3;
   struct Open {
     unsigned long thread = 0;  // 0: free
+    int pid = 0;               // a forked child has the parent's table
     int depth = 0;
   };
 
   static PyObj* OnCall(PyObj* self, PyObj* told);
   void Begin(PyObj* arguments, PyObj* named);
   void End(PyObj* arguments, PyObj* named, bool failed);
+  static void Tell(PyObj* told);
   [[nodiscard]] bool MayHoldTensors(PyObj* object) const;
   void Collect(PyObj* object, const std::string& name, int depth, SavedTensors* found);
+  void CollectItems(PyObj* sequence, const std::string& name, int depth, SavedTensors* found);
   void CollectModule(PyObj* module, const std::string& name, int depth, SavedTensors* found);
+  void CollectAttributes(PyObj* object, const std::string& name, int depth, SavedTensors* found);
   void CollectDict(PyObj* dict, const std::string& name, int depth, SavedTensors* found);
   [[nodiscard]] std::string KeyText(PyObj* key) const;
   [[nodiscard]] std::string FileOf(PyObj* arguments, PyObj* named) const;
   [[nodiscard]] std::string PathText(PyObj* file) const;
-  [[nodiscard]] Open* OfThisThread();
+  [[nodiscard]] Open* OfThisThread(bool claim);
 
   const PythonApi& api_;
   PythonNames& names_;
