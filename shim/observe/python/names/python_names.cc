@@ -152,7 +152,7 @@ const NamedTensor* PythonNames::SeeAgain(const c10::TensorImpl* impl) noexcept t
   if (storage != by_storage_.end() && storage->second == record) by_storage_.erase(storage);
   record->See(static_cast<const PyObj*>(record->object), impl);
   if (record->storage_address != nullptr) by_storage_.try_emplace(record->storage_address, record);
-  return record;  // under the same name: the generation stays
+  return record;                   // under the same name: the generation stays
 } catch (const std::exception&) {  // as in Add
   return nullptr;
 }
