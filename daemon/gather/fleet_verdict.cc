@@ -89,6 +89,14 @@ FleetVerdict JudgeFleet(const std::vector<FleetRun>& runs) {
   NameSilent(ranks, fleet);
   Verdict& verdict = *fleet.mutable_verdict();
   const bool looks_well = verdict.verdict() == "clean" || verdict.verdict() == "expected";
+  // One of those that are not here may have begun it.
+  if (heard < ranks.expected || behind > 0) {
+    for (Incident& incident : *verdict.mutable_incidents()) {
+      Finding& origin = *incident.mutable_origin();
+      if (origin.exact()) origin.add_unseen("ranks");
+      origin.set_exact(false);
+    }
+  }
   if (looks_well && (heard < ranks.expected || behind > 0)) {
     verdict.set_verdict("unknown");
     verdict.set_unknown_because(heard < ranks.expected ? "ranks_not_heard" : "ranks_behind");

