@@ -10,12 +10,12 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/proc_file.h"
 #include "daemon/correlate/wire_names.h"
 #include "proto/wire/naming.h"
 #include "proto/wire/place.h"
@@ -185,9 +185,8 @@ std::optional<Refusal> WhyOfAnotherPlace(int pid) {
   const wire::Place there = wire::PlaceOfProcess(pid);
   if (there.pid_namespace == 0 || there.key == wire::PlaceOfProcess(0).key) return std::nullopt;
   const std::string proc = "/proc/" + std::to_string(pid);
-  std::ifstream file(proc + "/status");
   ProcessFacts facts;
-  TakeStatus(std::string(std::istreambuf_iterator<char>(file), {}), facts);
+  TakeStatus(TextOfProcFile(proc + "/status"), facts);
   return Refusal{"other_container",
                  "process " + std::to_string(pid) +
                      " runs in another container (its own pid namespace or root), where it is "

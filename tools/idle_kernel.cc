@@ -2,12 +2,11 @@
 #include "tools/idle_kernel.h"
 
 #include <sys/syscall.h>
+#include "daemon/base/proc_file.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -16,8 +15,7 @@ namespace nanwatch {
 namespace {
 
 std::string ReadProc(int pid, const std::string& name) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/" + name);
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  return TextOfProcFile("/proc/" + std::to_string(pid) + "/" + name);
 }
 
 // The fields behind the program's name, which may hold anything: state, parent, ...

@@ -8,9 +8,8 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
+#include "daemon/base/proc_file.h"
 #include "tools/inject/target_memory.h"
 #include "tools/user_name.h"
 
@@ -18,11 +17,6 @@ namespace nanwatch {
 namespace {
 
 constexpr unsigned kCapabilityToTrace = 19;  // CAP_SYS_PTRACE
-
-std::string ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 std::string LinkOf(const std::string& path) {
   std::error_code error;
@@ -152,12 +146,12 @@ ProcessFacts ReadProcessFacts(int pid, const std::string& library, const std::st
   const std::string proc = "/proc/" + std::to_string(pid);
   ProcessFacts facts;
   facts.pid = pid;
-  TakeStatus(ReadText(proc + "/status"), facts);
+  TakeStatus(TextOfProcFile(proc + "/status"), facts);
   if (!facts.exists) return facts;
   facts.user = UserName(facts.uid);
   if (facts.user.empty()) facts.user = std::to_string(facts.uid);
   facts.trace_error = TraceError(pid);
-  const std::string maps = ReadText(proc + "/maps");
+  const std::string maps = TextOfProcFile(proc + "/maps");
   const std::string executable = LinkOf(proc + "/exe");
   facts.readable = !maps.empty() && !executable.empty();
   facts.same_pid_namespace = LinkOf(proc + "/ns/pid") == LinkOf("/proc/self/ns/pid");
@@ -172,18 +166,18 @@ ProcessFacts ReadProcessFacts(int pid, const std::string& library, const std::st
   facts.elf = ReadElf(proc + "/exe");
   facts.musl = facts.elf.has_value() && facts.elf->interpreter.find("musl") != std::string::npos;
   TakeMappings(maps, facts);
-  TakeStart(ReadText(proc + "/environ"), ReadText(proc + "/cmdline"), facts);
+  TakeStart(TextOfProcFile(proc + "/environ"), TextOfProcFile(proc + "/cmdline"), facts);
   return facts;
 }
 
 HostFacts ReadHostFacts() {
   HostFacts facts;
   facts.uid = geteuid();
-  const std::string status = ReadText("/proc/self/status");
+  const std::string status = TextOfProcFile("/proc/self/status");
   facts.may_trace_all =
       (NumberIn<uint64_t>(Field(status, "CapEff"), 0, 16) >> kCapabilityToTrace & 1) != 0;
   facts.filtered = NumberIn<int>(Field(status, "Seccomp"), 0) != 0;
-  const std::string scope = ReadText("/proc/sys/kernel/yama/ptrace_scope");
+  const std::string scope = TextOfProcFile("/proc/sys/kernel/yama/ptrace_scope");
   if (!scope.empty()) facts.ptrace_scope = NumberIn<int>(scope, 0);
   const std::optional<ElfFile> elf = ReadElf("/proc/self/exe");
   if (elf.has_value()) facts.machine = elf->machine;

@@ -5,11 +5,11 @@
 
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string_view>
 
 #include "daemon/base/directories.h"
+#include "daemon/base/proc_file.h"
 #include "daemon/base/unique_fd.h"
 #include "proto/wire/place.h"
 
@@ -67,8 +67,7 @@ bool IsLocked(const std::string& path) {
 
 uint64_t ProcessStartTicks(int32_t pid) {
   if (pid <= 0) return 0;
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::string text = TextOfProcFile("/proc/" + std::to_string(pid) + "/stat");
   // The second field is the command's name in parentheses and may hold anything, parentheses
   // included.
   const size_t name_end = text.rfind(')');

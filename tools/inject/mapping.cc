@@ -3,9 +3,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <optional>
+#include "daemon/base/proc_file.h"
 
 namespace nanwatch {
 namespace {
@@ -56,9 +55,7 @@ Mappings ParseMappings(std::string_view maps) {
 }
 
 Mappings ReadMappings(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/maps", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  return ParseMappings(text);
+  return ParseMappings(TextOfProcFile("/proc/" + std::to_string(pid) + "/maps"));
 }
 
 const Mapping* MappingAt(const Mappings& mappings, uint64_t address) {
