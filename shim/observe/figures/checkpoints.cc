@@ -82,16 +82,18 @@ void Checkpoints::Begin(unsigned save, const SavedTensors& saved) {
   names_.ForEach([&](const NamedTensor& tensor) {
     if (tensor.kind == NamedTensorKind::kParameter) parameters.insert(tensor.name);
   });
+  bool holds_parameter = false;
   for (const SavedTensor& one : saved.tensors) {
     const Part part = PartOf(one, parameters);
     if (part == Part::kOther) continue;
-    mine.is_checkpoint |= part == Part::kParameter;
+    holds_parameter |= part == Part::kParameter;
     Add(one, part, &mine);
   }
-  if (!mine.is_checkpoint) {
+  if (!holds_parameter) {
     mine.memory.clear();
     return;
   }
+  mine.is_checkpoint = true;  // only now: where memory ran out before, nothing is said of it
   if (saved.left_out) mine.found.flags |= wire::CheckpointRecord::kLeftOut;
   const QuietSignals quiet;
   try {
