@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/clock.h"
-#include "daemon/base/proc_file.h"
+#include "daemon/base/small_file.h"
 #include "daemon/correlate/wire_names.h"
 #include "proto/wire/naming.h"
 #include "proto/wire/place.h"

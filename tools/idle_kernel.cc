@@ -2,7 +2,7 @@
 #include "tools/idle_kernel.h"
 
 #include <sys/syscall.h>
-#include "daemon/base/proc_file.h"
+#include "daemon/base/small_file.h"
 
 #include <algorithm>
 #include <array>

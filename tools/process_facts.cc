@@ -9,7 +9,7 @@
 #include <charconv>
 #include <filesystem>
 
-#include "daemon/base/proc_file.h"
+#include "daemon/base/small_file.h"
 #include "tools/inject/target_memory.h"
 #include "tools/user_name.h"
 

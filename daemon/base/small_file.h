@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what a person has written for us: a regular file of bounded size.
+// Files read to their end: what a person has written for us, and what /proc says.
 #pragma once
 
 #include <cstddef>
@@ -12,5 +12,9 @@ namespace nanwatch {
 // Its contents, of a larger file one byte more than `bytes_max`, so that the caller sees that it is.
 // Waits for no pipe and no terminal. The status says what could not be done, without the path.
 [[nodiscard]] Result<std::string> ReadSmallFile(const std::string& path, size_t bytes_max);
+
+// A file of /proc; "" where it cannot be opened, what came before the failure where it cannot be
+// read, as when the process ends meanwhile. (The buffer of a stream throws there.) Any thread.
+[[nodiscard]] std::string TextOfProcFile(const std::string& path);
 
 }  // namespace nanwatch

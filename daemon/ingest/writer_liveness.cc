@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "daemon/base/directories.h"
-#include "daemon/base/proc_file.h"
+#include "daemon/base/small_file.h"
 #include "daemon/base/unique_fd.h"
 #include "proto/wire/place.h"
 

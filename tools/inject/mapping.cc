@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
-#include "daemon/base/proc_file.h"
+#include "daemon/base/small_file.h"
 
 namespace nanwatch {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/base/proc_file.h"
+#include "daemon/base/small_file.h"
 
 #include <gtest/gtest.h>
 
