@@ -5,20 +5,17 @@
 
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
-#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/clock.h"
-#include "daemon/base/small_file.h"
-#include "daemon/correlate/wire_names.h"
 #include "proto/wire/naming.h"
-#include "proto/wire/place.h"
+#include "tools/attach_targets.h"
+#include "tools/attach_words.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
 #include "tools/idle_kernel.h"
@@ -26,7 +23,6 @@
 #include "tools/late_load.h"
 #include "tools/level_request.h"
 #include "tools/observations.h"
-#include "tools/process_facts.h"
 #include "tools/table.h"
 #include "tools/terminal.h"
 #include "tools/verb.h"
@@ -88,71 +84,10 @@ constexpr char kDetachHelp[] =
     "  did not change in time (it still will, at its next step); 2 wrong use.\n"
     "Environment: NANWATCH_DIR.";
 
-struct AttachOptions {
-  std::string target;  // pid, run, or the beginning of a run's id
-  std::string job;
-  int rank = -1;
-  bool all = false;
-  std::string level = "full";
-  double for_s = 0;
-  double wait_s = 10;
-  bool stacks = false;
-  bool inject = false;
-  bool may_load = false;  // `attach`: a process without the library gets it
-  bool json = false;
-};
-
 const std::map<std::string, wire::Level> kLevels = {{"idle", wire::Level::kIdle},
                                                     {"canary", wire::Level::kCanary},
                                                     {"sampled", wire::Level::kSampled},
                                                     {"full", wire::Level::kFull}};
-
-// One process and what became of the request.
-struct Target {
-  SeenRun run;
-  std::optional<LevelRequest> request;
-  std::string problem;  // "" none
-  std::optional<uint64_t> applied_after_ns;
-  // A notebook that runs no cell: the request stays, and attach does not wait for it.
-  std::optional<IdleKernel> kernel;
-  bool idle = false;
-
-  [[nodiscard]] bool Accepted() const { return applied_after_ns.has_value() || idle; }
-};
-
-bool IsPid(const std::string& target, const SeenRun& run) {
-  return target == std::to_string(run.run.pid()) || target == std::to_string(run.run.pid_outer());
-}
-
-bool IsMeant(const AttachOptions& options, const SeenRun& run) {
-  if (!run.live || !run.has_segment) return false;
-  if (options.rank >= 0 && run.run.rank() != options.rank) return false;
-  if (!options.job.empty()) return run.job.starts_with(options.job);
-  return options.all || options.target.empty() || run.id.starts_with(options.target) ||
-         IsPid(options.target, run);
-}
-
-// A number is a process before it is the beginning of a run's id, and that must be one run's.
-Status ChooseOne(const std::string& target, std::vector<Target>& targets) {
-  const auto is_pid = [&](const Target& t) { return IsPid(target, t.run); };
-  if (std::any_of(targets.begin(), targets.end(), is_pid)) {
-    std::erase_if(targets, [&](const Target& t) { return !is_pid(t); });
-    return Status();
-  }
-  if (targets.size() <= 1) return Status();
-  std::string candidates;
-  for (const Target& t : targets) candidates += " " + t.run.id;
-  return Status(ErrorKind::kAmbiguous,
-                "'" + target + "' matches several runs: give more of the id, such as" + candidates);
-}
-
-// The process that the target names by its number; nothing when it is no number of a process.
-std::optional<int> PidOf(const std::string& target) {
-  int pid = 0;
-  const auto [end, error] = std::from_chars(target.data(), target.data() + target.size(), pid);
-  if (error != std::errc() || end != target.data() + target.size() || pid <= 0) return std::nullopt;
-  return pid;
-}
 
 // "90", "90s", "10m", "2h", "1d", in seconds; nothing for any other text.
 std::optional<double> SecondsOf(const std::string& text) {
@@ -164,96 +99,6 @@ std::optional<double> SecondsOf(const std::string& text) {
   const auto unit = units.find(std::string_view(end, text.data() + text.size() - end));
   if (unit == units.end()) return std::nullopt;
   return number * unit->second;
-}
-
-bool Maps(int pid, const char* library) {
-  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find(library) != std::string::npos) return true;
-  }
-  return false;
-}
-
-// Why nobody was asked: a word for programs, and a sentence.
-struct Refusal {
-  std::string reason;
-  std::string problem;
-};
-
-// A process of another container, or of the host, has its segment where its own nanwatch finds it.
-std::optional<Refusal> WhyOfAnotherPlace(int pid) {
-  const wire::Place there = wire::PlaceOfProcess(pid);
-  if (there.pid_namespace == 0 || there.key == wire::PlaceOfProcess(0).key) return std::nullopt;
-  const std::string proc = "/proc/" + std::to_string(pid);
-  ProcessFacts facts;
-  TakeStatus(TextOfProcFile(proc + "/status"), facts);
-  return Refusal{"other_container",
-                 "process " + std::to_string(pid) +
-                     " runs in another container (its own pid namespace or root), where it is "
-                     "process " +
-                     std::to_string(facts.inner_pid) + "; its segment is in " +
-                     wire::DefaultDirectoryOf(facts.uid, there.key).path +
-                     ", unless NANWATCH_DIR is set there: run nanwatch inside that container, with "
-                     "'docker exec' or 'nsenter -t " +
-                     std::to_string(pid) + " -a'"};
-}
-
-std::string WhyNoRun(const AttachOptions& options, Observations& observations,
-                     const std::string& where) {
-  const std::vector<SeenRun> runs = observations.Runs();
-  const auto is_meant = [&](const SeenRun& run) {
-    return options.job.empty() ? run.id.starts_with(options.target)
-                               : run.job.starts_with(options.job);
-  };
-  const bool names_one = !options.job.empty() || !options.target.empty();
-  const std::string& name = options.job.empty() ? options.target : options.job;
-  const std::string kind = options.job.empty() ? "run '" : "job '";
-  const bool any_lives =
-      std::any_of(runs.begin(), runs.end(), [](const SeenRun& run) { return run.live; });
-  if (names_one && std::any_of(runs.begin(), runs.end(), is_meant) && options.rank < 0)
-    return kind + name + "' has ended";
-  if (!any_lives) return "no process is being watched" + where;
-  std::string text = names_one ? "there is no live " + kind + name + "'" : "there is no live run";
-  if (options.rank >= 0) text += " of rank " + std::to_string(options.rank);
-  return text + where + ": 'nanwatch ps' lists the live runs";
-}
-
-// Why what somebody means is not among the live runs, and cannot be made one of them either.
-std::optional<Refusal> WhyNotFound(const AttachOptions& options, Observations& observations) {
-  const Places& places = observations.places();
-  const std::string where = " (looked in " + places.segment_dir + ")";
-  const std::optional<int> pid = PidOf(options.target);
-  if (!pid.has_value()) return Refusal{"no_run", WhyNoRun(options, observations, where)};
-  const std::string name = "process " + options.target;
-  if (access(("/proc/" + options.target).c_str(), F_OK) != 0)
-    return Refusal{"no_process", "there is no " + name + " here"};
-  if (std::optional<Refusal> elsewhere = WhyOfAnotherPlace(*pid)) return elsewhere;
-  if (Maps(*pid, "libnanwatch_observer")) {
-    return Refusal{
-        "already",
-        name +
-            " has the library, but shows nothing yet: it has completed no optimizer step (and, at "
-            "level full, produced no bad value), or its segment is in another directory" +
-            where};
-  }
-  if (Maps(*pid, "libnanwatch.so")) {
-    return Refusal{"already", name + (Maps(*pid, "libtorch_cpu.so")
-                                          ? " has the library, but is not watched: its own stderr "
-                                            "says why"
-                                          : " has the library, but has not imported torch")};
-  }
-  if (!options.may_load) {
-    return Refusal{"not_loaded", name + " is not watched: it was started without nanwatch"};
-  }
-  return std::nullopt;
-}
-
-std::vector<Target> FindTargets(const AttachOptions& options, Observations& observations) {
-  std::vector<Target> targets;
-  for (SeenRun& run : observations.Runs()) {
-    if (IsMeant(options, run)) targets.emplace_back().run = std::move(run);
-  }
-  return targets;
 }
 
 // What the hook cost the process.
@@ -287,14 +132,14 @@ std::optional<Refusal> Load(const AttachOptions& options, Observations& observat
   return std::nullopt;
 }
 
-void AwaitAll(std::vector<Target>& targets, double wait_s) {
+void AwaitAll(std::vector<AttachTarget>& targets, double wait_s) {
   const SystemClock clock;
   const uint64_t began = clock.monotonic_ns();
   const auto limit = static_cast<uint64_t>(wait_s * static_cast<double>(kSecondNs));
   for (bool pending = true; pending;) {
     pending = false;
     const uint64_t now = clock.monotonic_ns() - began;
-    for (Target& target : targets) {
+    for (AttachTarget& target : targets) {
       if (!target.request || target.Accepted() || !target.problem.empty()) continue;
       if (!target.kernel) target.kernel.emplace(target.run.run.pid_outer());
       if (target.request->IsApplied()) {
@@ -321,67 +166,12 @@ void AwaitAll(std::vector<Target>& targets, double wait_s) {
   }
 }
 
-std::string AsLine(const Target& target, const AttachOptions& options) {
-  const Run& run = target.run.run;
-  std::string line = target.run.id.substr(0, 8) + "  " + run.program() + ", rank " +
-                     std::to_string(run.rank()) + ", pid " + std::to_string(run.pid()) + ": ";
-  if (target.applied_after_ns) {
-    line += options.level + (options.stacks ? " with stacks" : "") + ", was " +
-            LevelName(static_cast<uint32_t>(target.request->before())) + "; applied after " +
-            std::to_string(*target.applied_after_ns / 1'000'000) + " ms";
-    if (options.for_s > 0) {
-      line += "; back to " + std::string(LevelName(run.level())) + " in " +
-              FormatAge(static_cast<uint64_t>(options.for_s * static_cast<double>(kSecondNs)));
-    }
-  } else if (target.idle) {
-    line +=
-        options.level + (options.stacks ? " with stacks" : "") +
-        " is requested and applies at the next cell: this notebook kernel is not running one now";
-  } else {
-    line += target.problem;
-  }
-  return line + "\n";
-}
-
-Json AsJson(const Target& target, const AttachOptions& options) {
-  const Run& run = target.run.run;
-  Json json = {{"run", target.run.id},
-               {"job", target.run.job},
-               {"rank", run.rank()},
-               {"pid", run.pid()},
-               {"level", options.level},
-               {"stacks", options.stacks},
-               {"before", nullptr},
-               {"applied", target.applied_after_ns.has_value()},
-               {"applied_after_ms", nullptr},
-               {"problem", target.problem},
-               {"applies_at_next_cell", target.idle}};
-  if (target.request) json["before"] = LevelName(static_cast<uint32_t>(target.request->before()));
-  if (target.applied_after_ns) {
-    json["applied_after_ms"] = static_cast<double>(*target.applied_after_ns) / 1e6;
-  }
-  return json;
-}
-
-// `loaded`: how the library came into the process just now, "" it was there.
-Json Document(const std::vector<Target>& targets, const AttachOptions& options,
-              const std::string& loaded, const Refusal& refusal) {
-  Json document = {{"schema", "nanwatch.attach/1"},
-                   {"targets", Json::array()},
-                   {"loaded", loaded.empty() ? Json(nullptr) : Json(loaded)},
-                   {"reason", refusal.reason.empty() ? Json(nullptr) : Json(refusal.reason)},
-                   {"problem", refusal.problem}};
-  for (const Target& target : targets) document["targets"].push_back(AsJson(target, options));
-  return document;
-}
-
 int Refuse(const AttachOptions& options, const std::string& loaded, const Refusal& refusal) {
   Say(refusal.problem);
   if (options.json) {
-    WriteAll(
-        STDOUT_FILENO,
-        Document({}, options, loaded, refusal).dump(2, ' ', false, Json::error_handler_t::replace) +
-            "\n");
+    WriteAll(STDOUT_FILENO, AttachDocument({}, options, loaded, refusal)
+                                    .dump(2, ' ', false, Json::error_handler_t::replace) +
+                                "\n");
   }
   return kExitFailed;
 }
@@ -389,7 +179,7 @@ int Refuse(const AttachOptions& options, const std::string& loaded, const Refusa
 int ChangeLevel(const AttachOptions& options) {
   Observations observations(FindPlaces(ProcessEnvironment()));
   if (!observations.places().note.empty()) Say(observations.places().note);
-  std::vector<Target> targets = FindTargets(options, observations);
+  std::vector<AttachTarget> targets = FindTargets(options, observations);
   std::string loaded;
   if (targets.empty()) {
     if (const auto refusal = Load(options, observations, loaded))
@@ -406,7 +196,7 @@ int ChangeLevel(const AttachOptions& options) {
       return Refuse(options, loaded, {"ambiguous", chosen.message()});
   }
   const auto for_ns = static_cast<uint64_t>(options.for_s * static_cast<double>(kSecondNs));
-  for (Target& target : targets) {
+  for (AttachTarget& target : targets) {
     Result<LevelRequest> request = LevelRequest::Send(
         observations.SegmentPathOf(target.run), kLevels.at(options.level), for_ns, options.stacks);
     if (request.ok()) {
@@ -418,11 +208,11 @@ int ChangeLevel(const AttachOptions& options) {
   AwaitAll(targets, options.wait_s);
   std::string text;
   bool all = true;
-  for (const Target& target : targets) {
+  for (const AttachTarget& target : targets) {
     all = all && target.Accepted();
     text += AsLine(target, options);
   }
-  return PrintAndExit(options.json ? Document(targets, options, loaded, {})
+  return PrintAndExit(options.json ? AttachDocument(targets, options, loaded, {})
                                              .dump(2, ' ', false, Json::error_handler_t::replace) +
                                          "\n"
                                    : text,
