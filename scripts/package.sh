@@ -2,18 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes packages of nanwatch, in dist/.
 #
-#   scripts/package.sh wheel|deb|tar [--torch PYTHON]... [--build DIR] [--out DIR]
+#   scripts/package.sh wheel|deb|tar [--all-torches] [--torch PYTHON]... [--build DIR] [--out DIR]
 #
 # --torch PYTHON adds the observer for another torch: that of this Python; can be repeated. The one for .venv's torch is
-# always in. Programs are linked statically, so that they run on hosts with an older glibc than this one. With --build
-# an existing build tree is packaged as it is: quick, but only good for this machine's release.
+# always in. --all-torches adds those for the newest torch of each minor version from 2.6 on: it downloads some 8 GB,
+# keeps 5 GB of them in build/torches, and takes about two minutes for each. Programs are linked statically, so that they
+# run on hosts with an older glibc than this one. With --build an existing build tree is packaged as it is: quick, but
+# only good for this machine's release.
 # Several words, for example 'wheel tar', make several packages of one build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 fail() { echo "package: $*" >&2; exit 1; }
 
-kinds=() torches=() build="" out=dist
+kinds=() torches=() all_torches=false build="" out=dist
 while (($#)); do
   case $1 in
     wheel | deb | tar) kinds+=("$1"); shift ;;
@@ -22,7 +24,8 @@ while (($#)); do
       case $1 in --torch) torches+=("$2") ;; --build) build=$2 ;; --out) out=$2 ;; esac
       shift 2
       ;;
-    -h | --help) sed -n '3,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --all-torches) all_torches=true; shift ;;
+    -h | --help) sed -n '3,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "'$1' is unknown; see --help" ;;
   esac
 done
@@ -46,7 +49,14 @@ stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 env -u DESTDIR cmake --install "$build" --prefix "$stage/prefix" >/dev/null
 rm -rf "$stage/prefix/share/nanwatch/scripts/package"
-for torch in "${torches[@]}"; do scripts/build-observer.sh --python "$torch" --prefix "$stage/prefix"; done
+if $all_torches; then
+  "$python" scripts/package/torches.py --into build/torches >"$stage/torches" || fail "not every torch could be had"
+  while read -r torch; do
+    minor=$(basename "${torch%/bin/python}")
+    [[ -e $stage/prefix/lib/nanwatch/libnanwatch_observer-${minor%.*}.so ]] || torches+=("$torch")
+  done <"$stage/torches"
+fi
+for torch in "${torches[@]}"; do scripts/build-observer.sh --no-setup --python "$torch" --prefix "$stage/prefix"; done
 version=$("$stage/prefix/bin/nanwatch" --version --json | "$python" -c 'import json, sys; print(json.load(sys.stdin)["version"])')
 machine=$(uname -m)
 
