@@ -151,6 +151,18 @@ class Matrices(PatternTest):
                        "if step == 2: a = a * (torch.arange(6) > 1)[:, None, None]\n"
                        "return x + torch.linalg.slogdet(a).logabsdet[:, None]")
 
+    @triggers("negative-determinant", "1 of 1 matrices", op="aten::logdet", layer="layer", step=2)
+    def test_two_rows_of_a_matrix_that_were_swapped(self):
+        return program("a = x.T @ x + torch.eye(8)\n"
+                       "if step == 2: a = a[[1, 0, 2, 3, 4, 5, 6, 7]]\n"
+                       "return x + torch.logdet(a)")
+
+    @resembles("negative-determinant", instead=CLEAN)
+    def test_determinant_s_magnitude_of_the_same(self):
+        return program("a = x.T @ x + torch.eye(8)\n"
+                       "if step == 2: a = a[[1, 0, 2, 3, 4, 5, 6, 7]]\n"
+                       "return x + torch.linalg.slogdet(a).logabsdet")
+
     @resembles("singular-matrix", instead="log-of-zero", op="aten::log")
     def test_logarithm_of_a_determinant(self):
         return program("a = (x.T @ x + torch.eye(8)) * (0 if step == 2 else 1)\nreturn x + torch.linalg.det(a).log()")
