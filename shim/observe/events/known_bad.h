@@ -45,6 +45,10 @@ class KnownBad {
   [[nodiscard]] uint64_t CountWithin(const PlainTensor& tensor, uint8_t* kinds) noexcept {
     return values_.CountWithin(tensor.storage, tensor.byte_begin, tensor.byte_end, kinds);
   }
+  // As of BadValues.
+  void ForEach(void (*fn)(void* context, const BadEntry& entry), void* context) noexcept {
+    values_.ForEach(fn, context);
+  }
   // A source that names what is known of a bad tensor; false if nothing is known.
   bool SourceOf(const PlainTensor& tensor, wire::Source* source, ValueRef* value) noexcept;
 

@@ -20,6 +20,8 @@ struct Sources {
   // One that came in, as far as anybody knows, is a result of an op to autograd.
   bool came_in_by_result = false;
   bool assumed = false;  // one of them is what is likely, not what is known
+  // Nobody read what the op was given: they are what was bad in memory then.
+  bool unread = false;
 
   void Add(const wire::Source& source, uint64_t recent_index) {
     kinds |= source.kinds;

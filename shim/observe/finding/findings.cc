@@ -204,7 +204,7 @@ void Findings::FillRecord(Finding& finding) noexcept {
                       .inputs_known = finding.kept.complete()};
     value.flags |= uses_.out_of_sight.FlagsOf(frame, claim);
   }
-  if (finding.number_guessed) value.flags |= ValueRecord::kUnseenInputs;
+  if (finding.number_guessed || sources.unread) value.flags |= ValueRecord::kUnseenInputs;
   value.param = finding.written.name;
   value.target = static_cast<uint8_t>(finding.written.target);
   value.pass = finding.place.pass;

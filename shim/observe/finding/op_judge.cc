@@ -140,8 +140,9 @@ void OpJudge::AssumeSources(Finding& finding) noexcept {
       (void)sources_.AddReceived(finding.thread, finding.own, 255, &sources);
     }
   }
-  if (finding.finding_class == FindingClass::kExternal && sources.count == 0) {
-    (void)sources_.AddForgotten(finding.place, kinds, 255, &sources);
+  if (finding.finding_class == FindingClass::kExternal && sources.count == 0 &&
+      !sources_.AddForgotten(finding.place, kinds, 255, &sources)) {
+    (void)sources_.AddOnlyResident(kinds, 255, &sources);
   }
   if (sources.count != 0) {
     finding.finding_class = FindingClass::kPropagate;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shim/classify/bad_values.h"
 #include "shim/observe/events/source_list.h"
 #include "shim/observe/python/names/python_names.h"
 #include "shim/observe/thread/location.h"
@@ -56,6 +57,10 @@ class SourceFinder {
   bool AddForgotten(const Location& place, uint8_t kinds, uint8_t argument,
                     Sources* sources) noexcept;
 
+  // An op that makes nothing bad by itself has a bad result, and its inputs were not tracked: it is
+  // taken to have read what has been bad for long, if that is one value which ops have made.
+  bool AddOnlyResident(uint8_t kinds, uint8_t argument, Sources* sources) noexcept;
+
   // What a collective of this step has brought, if it brought something bad.
   bool AddReceived(ThreadState* thread, const OwnWrites& own, uint8_t argument,
                    Sources* sources) noexcept;
@@ -71,6 +76,8 @@ class SourceFinder {
   void AddUnknownInput(ThreadState* thread, const UnknownInput& input, const OwnWrites& own,
                        Sources* sources);
   bool AddAssumed(ThreadState* thread, const UnknownInput& input, Sources* sources);
+  bool AddMade(const PlainTensor& plain, uint8_t kinds, Sources* sources) noexcept;
+  [[nodiscard]] bool IsMadeByOps(const BadEntry& entry) noexcept;
   void AssumeFromModel(const Layer& layer, Sources* sources);
 
   const Uses uses_;

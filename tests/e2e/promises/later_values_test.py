@@ -51,6 +51,34 @@ for step in range(30):
 print(step)
 """
 
+# A table that was made bad before the training, a buffer of the model or not; the rows that are, are taken in step 4.
+TABLE = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, weights):
+        super().__init__()
+        self.rows = torch.nn.Embedding(4, 3)
+        if {is_buffer}: self.register_buffer("weights", weights)
+        else: self.weights = weights
+
+    def forward(self, picked):
+        return (self.rows(picked).sum(-1) * self.weights[picked]).mean()
+
+counts = torch.tensor([1.0, 0.0, 2.0, 3.0])
+model = Net((1e-2 / counts).sqrt())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(7):
+    loss = model(torch.tensor([0, 2, 3] if step < 4 else [0, 1, 3]))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(step)
+"""
+
+# The same with another table that is bad for long, too: which of them was read is not known.
+TWO_TABLES = TABLE.replace("counts = ", "others = 1 / torch.tensor([0.0, 1.0])\ncounts = ")
+
 
 class LaterValues(PromiseTest):
     @classmethod
@@ -58,6 +86,9 @@ class LaterValues(PromiseTest):
         texts = {f"{mode}_{batches}": VALIDATION.format(grad_mode=f"{mode}()", batches=batches)
                  for mode in ("enable_grad", "no_grad") for batches in (3, 40)}
         texts["branch"] = BRANCH
+        texts["attribute"] = TABLE.format(is_buffer=False)
+        texts["buffer"] = TABLE.format(is_buffer=True)
+        texts["two_tables"] = TWO_TABLES.format(is_buffer=False)
         cls.jobs = {name: workplace.run_watched(workplace.program(name, text), ("--level", "full"))
                     for name, text in texts.items()}
 
@@ -81,6 +112,20 @@ class LaterValues(PromiseTest):
         origin = incident["origin"]
         self.assertEqual((origin["op"], int(origin["step"])), ("aten::exp", 29))
         self.assertEqual([int(output["pos_inf"]) for output in origin["outputs"]], [4], origin)
+
+    def test_a_value_that_was_bad_for_long_is_told_from_its_op_though_nobody_looked_at_inputs_any_more(self):
+        for name in ("attribute", "buffer"):
+            with self.subTest(name):
+                incident = self.incident(name)
+                origin = incident["origin"]
+                self.assertEqual((origin["kind"], origin["op"], int(origin["step"])), ("op", "aten::reciprocal", 0), origin)
+                self.assertEqual((origin["exact"], origin["unseen"]), (False, ["inputs"]))
+                self.assertEqual(incident["pattern"]["id"], "division-by-zero")
+                self.assertIn("parameter", incident["reach"])
+
+    def test_where_two_values_were_bad_for_long_none_of_them_is_blamed(self):
+        origin = self.incident("two_tables")["origin"]
+        self.assertEqual((origin["kind"], origin["exact"]), ("input_data", False), origin)
 
 
 if __name__ == "__main__":
