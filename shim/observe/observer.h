@@ -176,7 +176,7 @@ class Observer {
   SourceFinder source_finder{{known_bad, external_values, collective_results, recent_values,
                               python->names(), level, progress, gpu_events}};
   StackedValues stacked_values{bad_values};
-  OpJudge op_judge{*python, source_finder, stacked_values, read_numbers, progress};
+  OpJudge op_judge{*python, source_finder, stacked_values, read_numbers, unread_inputs, progress};
   Findings findings{{segment, records, *python, recent_values, known_bad, poison, op_path.steps,
                      op_judge, shared_files, out_of_sight, trail, capsules, op_kernels,
                      pass_leaves}};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/finding/op_judge.h"
 
+#include <cstring>
+
 #include "shim/check/scan.h"
 #include "shim/observe/events/step_clock.h"
 #include "shim/observe/finding/op_evidence.h"
@@ -9,6 +11,7 @@
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/read_numbers.h"
+#include "shim/observe/unseen/unread_inputs.h"
 
 namespace nanwatch {
 namespace {
@@ -82,6 +85,9 @@ void OpJudge::Classify(Finding& finding) noexcept {
     evidence.bad_number = false;
   }
   finding.finding_class = nanwatch::Classify(evidence);
+  if (finding.finding_class == FindingClass::kExternal && IsCastTooLarge(finding)) {
+    finding.finding_class = FindingClass::kProduce;
+  }
   finding.whole_op = WholeOp(finding);
   if (finding.whole_op != nullptr) finding.finding_class = FindingClass::kProduce;
   if (finding.finding_class == FindingClass::kProduce && !evidence.inputs_seen &&
@@ -99,6 +105,14 @@ void OpJudge::Classify(Finding& finding) noexcept {
     finding.finding_class = FindingClass::kPropagate;
     sources.Add(UnknownSource(evidence.output_kinds), 0);
   }
+}
+
+// Data that was prepared as float64: an Inf of float32 may have been there, or be made by the cast.
+bool OpJudge::IsCastTooLarge(const Finding& finding) noexcept {
+  return !finding.evidence.inputs_seen && finding.just_made() &&
+         (finding.evidence.output_kinds & wire::kHasNan) == 0 &&
+         std::strcmp(finding.frame.op->name, "aten::_to_copy") == 0 &&
+         unread_inputs_.HoldTooLarge(finding.outputs[0]);
 }
 
 // A number without a source may be the last NaN that Python has read.

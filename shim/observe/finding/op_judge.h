@@ -13,16 +13,18 @@ class ReadNumbers;
 class SourceFinder;
 class StackedValues;
 class StepClock;
+class UnreadInputs;
 
 class OpJudge {
  public:
   // All outlive it.
   OpJudge(PythonBridge& python, SourceFinder& sources, StackedValues& stacked_values,
-          ReadNumbers& read_numbers, StepClock& clock) noexcept
+          ReadNumbers& read_numbers, UnreadInputs& unread_inputs, StepClock& clock) noexcept
       : python_(python),
         sources_(sources),
         stacked_values_(stacked_values),
         read_numbers_(read_numbers),
+        unread_inputs_(unread_inputs),
         clock_(clock) {}
 
   // Fills `own`, `kept` and `sources`. False: the op is judged where its compiled region returns.
@@ -34,12 +36,14 @@ class OpJudge {
   void GuessNumber(Finding& finding) noexcept;
   void AssumeSources(Finding& finding) noexcept;
   void AssumeSuspects(Finding& finding) noexcept;
+  [[nodiscard]] bool IsCastTooLarge(const Finding& finding) noexcept;
   [[nodiscard]] bool CameByCollective(Finding& finding) noexcept;
 
   PythonBridge& python_;
   SourceFinder& sources_;
   StackedValues& stacked_values_;
   ReadNumbers& read_numbers_;
+  UnreadInputs& unread_inputs_;
   StepClock& clock_;
 };
 

@@ -4,11 +4,15 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/torch/gradient_path.h"
 #include "shim/observe/torch/saved_tensors.h"
+#include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
 namespace {
@@ -66,7 +70,41 @@ bool LookAtNode(Looking& looking) {
   return ForEachSavedTensor(*node, &LookAt, &looking);
 }
 
+struct Seeking {
+  int64_t elements;
+  bool found = false;
+};
+
+bool SeekTooLarge(void* context, const at::TensorBase& tensor) {
+  auto& seeking = *static_cast<Seeking*>(context);
+  PlainTensor plain;
+  wire::Unchecked reason;
+  if (ReadTensor(tensor, &plain, &reason) != Readable::kYes ||
+      plain.view.type != wire::ElementType::kFloat64 || plain.view.numel != seeking.elements ||
+      NonFiniteKinds(plain.view) != 0) {
+    return true;
+  }
+  wire::TensorStats stats{};
+  FillStats(plain.view, 0, &stats);
+  seeking.found =
+      std::max(-stats.finite_min, stats.finite_max) > double{std::numeric_limits<float>::max()};
+  return !seeking.found;
+}
+
 }  // namespace
+
+bool UnreadInputs::HoldTooLarge(const BadOutput& output) noexcept {
+  const TensorView& view = output.tensor.view;
+  if (view.type != wire::ElementType::kFloat32 || BytesOf(view) > kBytesMax ||
+      spent_ns_.load(std::memory_order_relaxed) >= kBudgetNs) {
+    return false;
+  }
+  const uint64_t began = MonotonicNs();
+  Seeking seeking{view.numel};
+  (void)python_.ForEachLiveTensor(&SeekTooLarge, &seeking);
+  spent_ns_.fetch_add(MonotonicNs() - began, std::memory_order_relaxed);
+  return seeking.found;
+}
 
 UnreadInputs::Seen UnreadInputs::Check(const BadOutput* outputs, int count) noexcept {
   if (spent_ns_.load(std::memory_order_relaxed) >= kBudgetNs) return {};

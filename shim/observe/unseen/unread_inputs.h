@@ -40,6 +40,10 @@ class UnreadInputs {
   // at most kBudgetNs a process; then, and in a program without Python, the answer is kUnknown.
   [[nodiscard]] Seen Check(const BadOutput* outputs, int count) noexcept;
 
+  // After an op that cast to float32, with an infinite result: whether Python holds a finite tensor
+  // of float64, of as many elements, with a number that float32 cannot hold. Costs as Check.
+  [[nodiscard]] bool HoldTooLarge(const BadOutput& output) noexcept;
+
   static constexpr uint64_t kBudgetNs = 2'000'000'000;
   // Tensors above this are not read, nor more than this in one look.
   static constexpr uint64_t kBytesMax = uint64_t{256} << 20;

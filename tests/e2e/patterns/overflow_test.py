@@ -37,6 +37,20 @@ class Casts(PatternTest):
     def test_product_in_float16(self):
         return program("h = x.half() * 0.001\nif step == 2: h = h * 60000 * 60000\nreturn x + h.float()")
 
+    @triggers("cast-from-float64-overflow", "1 of 24 values, first at [3, 1]", op="aten::_to_copy", step=2)
+    def test_number_of_the_batch_beyond_float32(self):
+        return program(before="a = x.numpy().astype('float64')\nif step == 2: a[3, 1] = 1e300\n"
+                              "x = torch.from_numpy(a).float()")
+
+    @triggers("cast-from-float64-overflow", "1 of 1 values", op="aten::_to_copy", layer="layer")
+    def test_computed_number_beyond_float32(self):
+        return program("h = x.double()\nif step == 2: h = h * torch.eye(6, 8)[3] * 1e300\nreturn x + h.sum().float() * torch.eye(6, 8)")
+
+    @resembles("cast-from-float64-overflow", instead="inf-in-batch", op="aten::addmm")
+    def test_cast_of_a_batch_that_is_infinite_beside_a_large_one(self):
+        return program(before="a = x.numpy().astype('float64')\nif step == 2: a[3, 1] = numpy.inf\nif step == 2: a[3, 2] = 1e300\n"
+                              "x = torch.from_numpy(a).float()")
+
     @resembles("cast-overflow", instead="inf-in-batch", op="aten::addmm")
     def test_cast_of_what_is_infinite_already(self):
         return program(before="a = x.numpy().astype('float64')\nif step == 2: a[3, 1] = numpy.inf\n"
