@@ -162,8 +162,14 @@ ValueGraph::Best ValueGraph::OriginOfSpread(const Record& record, int index) {
     if (!origin.exact) own.origin = origins_.NoLongerExact(own.origin, origin.unseen);
     return own;
   }
-  // A loss that was bad before its pass began was lost by then, whoever made it.
-  if (origin.strength == Origin::Strength::kUnseen && inf_to_nan && !lost_.contains(found.origin)) {
+  // A loss that was bad before its pass began was lost by then, whoever made it; and so is an update
+  // that is given a bad gradient.
+  const bool was_lost = lost_.contains(found.origin) ||
+                        (self.site != nullptr &&
+                         self.site->phase() == static_cast<uint32_t>(wire::Phase::kOptimizer) &&
+                         origin.site != nullptr &&
+                         origin.site->phase() == static_cast<uint32_t>(wire::Phase::kBackward));
+  if (origin.strength == Origin::Strength::kUnseen && inf_to_nan && !was_lost) {
     return {OwnOrigin(index, Origin::Strength::kMade, false), found.via, Because::kInfToNanHere};
   }
   return found;

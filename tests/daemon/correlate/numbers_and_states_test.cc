@@ -94,5 +94,27 @@ TEST(OptimizerStates, StateThatWasBadBeforeAnyUpdateIsItsOwnOrigin) {
   EXPECT_EQ(verdict.incidents(0).origin().kind(), "optimizer_state");
 }
 
+// Level canary sees no op of the backward pass, but it sees what the pass left.
+TEST(OptimizerStates, NanThatMomentsOfAnInfiniteGradientMakeComesOfTheGradient) {
+  RunBuilder run;
+  run.Step(3);
+  run.Value(1)
+      .Propagate("torch::autograd::AccumulateGrad")
+      .Phase(wire::Phase::kBackward)
+      .FromUnknown()
+      .NegInf();
+  run.Pass(2).Leaf("fc.weight", 1);
+  run.Value(3).Propagate("aten::lerp_").Phase(wire::Phase::kOptimizer).From(1).NegInf();
+  run.Value(4).Propagate("aten::addcmul_").Phase(wire::Phase::kOptimizer).From(1).PosInf();
+  run.Value(5).InfToNan("aten::addcdiv_").Optimizer("fc.weight").From(3).From(4).Nan();
+  run.Update(6).State("fc.weight", 3).Parameter("fc.weight", 5);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  const Finding& origin = verdict.incidents(0).origin();
+  EXPECT_EQ(origin.op(), "torch::autograd::AccumulateGrad");
+  EXPECT_FALSE(origin.exact());
+  EXPECT_THAT(verdict.incidents(0).reach(), ::testing::IsSupersetOf({"gradient", "parameter"}));
+}
+
 }  // namespace
 }  // namespace nanwatch
