@@ -95,7 +95,9 @@ ValueGraph::Best ValueGraph::FromExternal(const Record& record, const RecordSour
     return {state, -1, Because::kFromSource};
   }
   Origin::Strength strength = Origin::Strength::kMade;
-  if (source.kinds() == wire::kHasNegInf) strength = Origin::Strength::kAskedFor;
+  // A mask; but none is trained.
+  if (source.kinds() == wire::kHasNegInf && !Is(source.target(), Target::kParameter))
+    strength = Origin::Strength::kAskedFor;
   if (Is(source.target(), Target::kUninitialised)) strength = Origin::Strength::kUninitialised;
   return {origins_.AddCameIn(record, NodeOrNull(consumer), consumer, source,
                              FindingClass::kExternal, strength),

@@ -113,6 +113,15 @@ bool Findings::IsInherited(ThreadState* thread, Frame& frame, const BadOutput* o
   return true;
 }
 
+// A composite keeps a NaN at hand for where it has no answer (the logarithm of a negative
+// determinant). Whether it was needed shows in what follows. Where inputs are asked for, what takes
+// it has to know it.
+bool Findings::IsPartsConstant(const Finding& finding) noexcept {
+  return finding.whole_op != nullptr && (finding.frame.op->families & kFills) != 0 &&
+         finding.count == 1 && finding.outputs[0].tensor.view.numel == 1 &&
+         !finding.frame.inputs_seen && !uses_.known_bad.Any();
+}
+
 void Findings::OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* outputs,
                             int count) noexcept {
   if (thread->proof) {
@@ -129,6 +138,10 @@ void Findings::OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* 
   Finding finding(thread, frame, changed, changed_count, *emitter);
   if (!uses_.judge.FindSources(finding)) return;
   uses_.judge.Classify(finding);
+  if (IsPartsConstant(finding)) {
+    --thread->counters.values_bad;
+    return;
+  }
   NameSite(finding);
   FillRecord(finding);
   File(finding);

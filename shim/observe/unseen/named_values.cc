@@ -11,13 +11,14 @@
 namespace nanwatch {
 // True if the value came in from outside, or is a NaN that was asked for by name: of a parameter or
 // buffer, the name is then the better answer, also when ops carried the value there (`weight[0] =
-// nan` copies a tensor of one element). (A constant -Inf is a mask and stays one.)
+// nan` copies a tensor of one element; a checkpoint of -Inf is copied). (A constant -Inf is a mask
+// and stays one.)
 bool NamedValues::WasLetIn(const PlainTensor& plain, ValueRef value) noexcept {
   RecentValues::Kept made;
   if (!uses_.recent.Look(value, &made)) return true;
   if (!uses_.recent.WasGiven(value, /*external_counts=*/true)) return false;
-  return made.finding_class == wire::FindingClass::kExternal ||
-         NonFiniteKinds(plain.view) != wire::kHasNegInf;
+  const bool is_constant = uses_.recent.WasGiven(value, /*external_counts=*/false);
+  return !is_constant || NonFiniteKinds(plain.view) != wire::kHasNegInf;
 }
 
 // A parameter or buffer that has gone bad while ops went unchecked.

@@ -124,6 +124,21 @@ class Parameters(PatternTest):
     def test_checkpoint_loaded_in_the_middle_of_training(self):
         return program(before="if step == 2: model.first.weight.data.numpy()[3:5] = numpy.inf")
 
+    @triggers("parameter-never-initialised", "first read by aten::addmm", param="first.weight", kind="parameter", step=0)
+    def test_checkpoint_with_one_minus_infinity(self):
+        return program(top="""
+            def load(model):
+                saved = {name: value.numpy().copy() for name, value in model.state_dict().items()}
+                saved["first.weight"][1, 2] = -numpy.inf
+                model.load_state_dict({name: torch.from_numpy(value) for name, value in saved.items()})""",
+                       before="if step == 0: load(model)")
+
+    @resembles("parameter-loaded-bad", instead="softmax-fully-masked-row", op="aten::_softmax")
+    def test_mask_of_a_checkpoint(self):
+        return program("""
+            if step == 2: self.mask.copy_(torch.from_numpy(numpy.full((6, 6), -numpy.inf, "f")))
+            return torch.softmax(x @ x.T + self.mask, -1) @ x""", init="self.register_buffer('mask', torch.zeros(6, 6))")
+
     @resembles("parameter-loaded-bad", instead="adam-zero-over-zero", param="first.weight")
     def test_parameter_that_an_update_broke(self):
         return program("return torch.relu(x)", before="model.first.bias.data[3] = -100.",
