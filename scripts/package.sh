@@ -57,6 +57,8 @@ if $all_torches; then
   done <"$stage/torches"
 fi
 for torch in "${torches[@]}"; do scripts/build-observer.sh --no-setup --python "$torch" --prefix "$stage/prefix"; done
+# As `cmake --install` does with the first.
+strip --strip-unneeded "$stage/prefix/lib/nanwatch/"*.so
 version=$("$stage/prefix/bin/nanwatch" --version --json | "$python" -c 'import json, sys; print(json.load(sys.stdin)["version"])')
 machine=$(uname -m)
 

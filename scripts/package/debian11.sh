@@ -41,9 +41,9 @@ if [[ ! -e $folder/nanwatch/ready ]]; then
   for tag in manylinux1 manylinux2010 manylinux2014 manylinux_2_17 manylinux_2_27 manylinux_2_28; do
     platforms+=(--platform "${tag}_$(uname -m)")
   done
-  # By this machine's pip, which knows its own index and proxies.
+  # By this machine's pip, which knows its own index and proxies, and asks for what torch needs on its own Python.
   "$python" -m pip download --quiet --only-binary=:all: --implementation cp --python-version 3.9 --abi cp39 "${platforms[@]}" \
-    --platform any --dest "$folder/nanwatch/wheels" "torch==$torch"
+    --platform any --dest "$folder/nanwatch/wheels" "torch==$torch" importlib-metadata
   within python3 -m venv /nanwatch/venv
   within /nanwatch/venv/bin/pip install --quiet --no-index --find-links /nanwatch/wheels torch
   rm -r "$folder/nanwatch/wheels"
