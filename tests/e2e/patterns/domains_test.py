@@ -151,6 +151,24 @@ class Matrices(PatternTest):
                        "if step == 2: a = a * (torch.arange(6) > 1)[:, None, None]\n"
                        "return x + torch.linalg.slogdet(a).logabsdet[:, None]")
 
+    @triggers("singular-system", "of 36 values", op="aten::_linalg_solve_ex", layer="layer", step=2)
+    def test_system_of_a_matrix_with_a_column_of_zeros(self):
+        return program("a = x @ x.T + torch.eye(6)\n"
+                       "if step == 2: a = a * (torch.arange(6) > 0)\n"
+                       "return x + torch.linalg.solve_ex(a, torch.eye(6))[0].sum()")
+
+    @triggers("singular-system", "values", op="aten::linalg_solve_triangular")
+    def test_triangle_with_a_zero_on_its_diagonal(self):
+        return program("a = torch.eye(6) * (1 + x[:, :1].abs())\n"
+                       "if step == 2: a = a * (torch.arange(6) > 0)\n"
+                       "return x + torch.linalg.solve_triangular(a, x, upper=False)")
+
+    @resembles("singular-system", instead=CLEAN)
+    def test_system_of_the_same_with_a_ridge(self):
+        return program("a = x @ x.T + torch.eye(6)\n"
+                       "if step == 2: a = a * (torch.arange(6) > 0)\n"
+                       "return x + torch.linalg.solve_ex(a + torch.eye(6), torch.eye(6))[0].sum()")
+
     @triggers("negative-determinant", "1 of 1 matrices", op="aten::logdet", layer="layer", step=2)
     def test_two_rows_of_a_matrix_that_were_swapped(self):
         return program("a = x.T @ x + torch.eye(8)\n"

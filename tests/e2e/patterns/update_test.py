@@ -117,6 +117,10 @@ class Update(PatternTest):
     def test_step_that_divides_by_the_norm_of_no_gradient(self):
         return program(top=NORMED.replace("EPS", "0"), optimizer="Normed(model.parameters(), {})", loss=NO_LOSS)
 
+    @triggers("division-by-zero-in-update", "aten::div made Inf of finite numbers", op="aten::div", phase="optimizer")
+    def test_step_that_divides_the_norm_of_the_weights_by_it(self):
+        return program(top=NORMED.replace("-0.01", "-p.norm()").replace("EPS", "0"), optimizer="Normed(model.parameters(), {})", loss=NO_LOSS)
+
     @resembles("division-by-zero-in-update", instead=CLEAN)
     def test_step_that_divides_by_a_norm_and_an_eps(self):
         return program(top=NORMED.replace("EPS", "1e-12"), optimizer="Normed(model.parameters(), {})", loss=NO_LOSS)
