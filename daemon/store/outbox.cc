@@ -198,9 +198,11 @@ Status Outbox::AddState(int64_t run, uint64_t now_real_ns) {
       return parsed;
   }
   const std::string id = read->Text(0);
-  const Result<uint64_t> lost = table_.LostRecordsOf(id);
-  if (!lost.ok()) return lost.status();
-  facts.mutable_state()->set_records_dropped(facts.state().records_dropped() + *lost);
+  const Result<OutboxLedger::Findings> findings = table_.FindingsOf(id);
+  if (!findings.ok()) return findings.status();
+  facts.set_findings_sent(findings->rows);
+  facts.mutable_state()->set_records_dropped(facts.state().records_dropped() +
+                                             findings->records_lost);
   if (Status sites = AddSites(*database_, run, kStateSitesBytes, facts); !sites.ok()) return sites;
   const Result<std::string> launch = table_.LaunchOf(id, facts.run());
   if (!launch.ok()) return launch.status();
