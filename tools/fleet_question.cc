@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "daemon/fleet/otlp_logs.h"
 #include "daemon/report/cell_text.h"
 
 namespace nanwatch {
@@ -49,7 +50,9 @@ Result<FleetVerdict> AskFleetVerdict(const HttpClientOptions& fleet, const std::
     return Status(reply->status == 404 ? ErrorKind::kNotFound : ErrorKind::kIo,
                   "the gatherer answered " + std::to_string(reply->status) + ": " + words);
   FleetVerdict verdict;
-  if (!verdict.ParseFromString(reply->body))
+  // An empty body is a message, too.
+  if (!reply->headers.contains(kGathererHeader) || !verdict.ParseFromString(reply->body) ||
+      verdict.verdict().verdict().empty())
     return Status(ErrorKind::kCorrupt, "what answered at " + fleet.url + " is no gatherer");
   return verdict;
 }
@@ -68,11 +71,24 @@ std::vector<std::string> RemarksOn(const FleetVerdict& verdict, const std::strin
                       (behind == 1 ? " ranks has not ended, and nothing is heard of it: "
                                    : " ranks have not ended, and nothing is heard of them: ") +
                       ListOf(verdict.ranks_behind(), behind));
+  if (verdict.runs_left_out() > 0)
+    remarks.push_back(std::to_string(verdict.runs_left_out()) +
+                      " of its processes were left out: there are more than a verdict is made of");
+  if (verdict.findings_missing() > 0)
+    remarks.push_back("findings are still on their way, or are lost: " +
+                      std::to_string(verdict.findings_missing()) + " rows");
+  if (verdict.launch_by_clocks())
+    remarks.push_back(
+        "only the clocks of its hosts tell this launch from others of the id, so it is not sure "
+        "which processes belong to it: give each launch a NANWATCH_JOB of its own");
   const OutboxLoss& lost = verdict.lost();
   if (lost.findings() + lost.runs() > 0)
     remarks.push_back("full outboxes on its hosts let go of " + std::to_string(lost.findings()) +
                       " findings and " + std::to_string(lost.runs()) +
                       " states of runs, of this job or others");
+  if (lost.refused() > 0)
+    remarks.push_back("gatherers refused " + std::to_string(lost.refused()) +
+                      " rows of its hosts for good, of this job or others");
   if (lost.outboxes() > 0)
     remarks.push_back(
         "a host of it lost its database, with what was not sent yet: its daemon's log says more");

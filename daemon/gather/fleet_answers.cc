@@ -47,13 +47,17 @@ std::string JsonOfFleet(const FleetVerdict& fleet) {
                        {"ranks_heard", fleet.ranks_heard()},
                        {"ranks_silent", ListOf(fleet.ranks_silent())},
                        {"ranks_behind", ListOf(fleet.ranks_behind())},
+                       {"findings_missing", fleet.findings_missing()},
+                       {"runs_left_out", fleet.runs_left_out()},
                        {"launch", fleet.launch()},
+                       {"launch_by_clocks", fleet.launch_by_clocks()},
                        {"other_launches", ListOf(fleet.other_launches())},
                        {"lost", Json{{"findings", fleet.lost().findings()},
                                      {"runs", fleet.lost().runs()},
                                      {"conclusions", fleet.lost().conclusions()},
                                      {"steps", fleet.lost().steps()},
-                                     {"outboxes", fleet.lost().outboxes()}}}};
+                                     {"outboxes", fleet.lost().outboxes()},
+                                     {"refused", fleet.lost().refused()}}}};
   return Dump(json);
 }
 
@@ -86,9 +90,10 @@ Result<FleetVerdict> JudgeJob(FleetReader& reader, const std::string& id) {
   const std::pair<std::string, std::string> parts = PartsOf(id);
   const std::string& job = parts.first;
   const std::string& launch = parts.second;
-  Result<std::vector<FleetRun>> runs = reader.RunsOfJob(job);
+  Result<FleetRuns> runs = reader.RunsOfJob(job);
   if (!runs.ok()) return runs.status();
-  std::vector<FleetLaunch> launches = SplitLaunches(*std::move(runs));
+  FleetGaps gaps = {.runs_left_out = runs->left_out};
+  std::vector<FleetLaunch> launches = SplitLaunches(std::move(runs->runs));
   const auto asked = launch.empty()
                          ? std::prev(launches.end())
                          : std::find_if(launches.begin(), launches.end(),
@@ -100,7 +105,8 @@ Result<FleetVerdict> JudgeJob(FleetReader& reader, const std::string& id) {
   Result<OutboxLoss> lost = reader.LossOf(asked->runs);
   if (!lost.ok()) return lost.status();
   AddFindings(findings->bodies, findings->is_whole, asked->runs);
-  FleetVerdict fleet = JudgeFleet(asked->runs);
+  gaps.launch_by_clocks = asked->is_by_clocks;
+  FleetVerdict fleet = JudgeFleet(asked->runs, gaps);
   fleet.set_launch(asked->name);
   *fleet.mutable_lost() = *std::move(lost);
   for (auto other = launches.rbegin(); other != launches.rend(); ++other) {

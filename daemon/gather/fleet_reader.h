@@ -32,6 +32,11 @@ struct FleetJob {
   std::string heard_at = {};  // of the newest row, UTC
 };
 
+struct FleetRuns {
+  std::vector<FleetRun> runs;
+  uint64_t left_out = 0;  // beyond kFleetRunsMax or kFleetBytesMax
+};
+
 struct FleetFindings {
   FindingsByRun bodies;
   bool is_whole = true;  // false: there are more than kFleetRowsMax or kFleetBytesMax
@@ -44,7 +49,7 @@ class FleetReader {
   virtual Result<std::vector<FleetJob>> Jobs() = 0;
   // The newest state of each run of a job; where there are too many, of those heard of last.
   // kNotFound: nobody reported such a job.
-  virtual Result<std::vector<FleetRun>> RunsOfJob(const std::string& job) = 0;
+  virtual Result<FleetRuns> RunsOfJob(const std::string& job) = 0;
   // Of these runs. Where not all have room, the first of each run come before others.
   virtual Result<FleetFindings> FindingsOf(const std::string& job,
                                            const std::vector<FleetRun>& runs) = 0;

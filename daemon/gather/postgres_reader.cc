@@ -19,8 +19,8 @@ constexpr char kJobs[] =
     " FROM nanwatch.run GROUP BY job ORDER BY MAX(received_at) DESC LIMIT ";
 
 constexpr char kRuns[] =
-    "SELECT daemon, run, launch, sequence, recorded_ns, heard_ago, body FROM ("
-    " SELECT daemon, run, launch, sequence, recorded_ns, body,"
+    "SELECT daemon, run, launch, sequence, recorded_ns, heard_ago, body, all_runs FROM ("
+    " SELECT daemon, run, launch, sequence, recorded_ns, body, COUNT(*) OVER () AS all_runs,"
     "  CAST(EXTRACT(EPOCH FROM CURRENT_TIMESTAMP - received_at) AS bigint) AS heard_ago,"
     "  SUM(LENGTH(body)) OVER (ORDER BY received_at DESC, daemon, run, sequence) AS bytes"
     "  FROM nanwatch.run WHERE job = $1) AS runs"
@@ -78,10 +78,14 @@ class PostgresReader final : public FleetReader {
     return jobs;
   }
 
-  Result<std::vector<FleetRun>> RunsOfJob(const std::string& job) override {
+  Result<FleetRuns> RunsOfJob(const std::string& job) override {
     std::map<std::string, FleetRun> runs;  // two daemons may report one: the newest counts
+    FleetRuns found;
     const Status done = Read([&](pqxx::read_transaction& transaction) {
-      for (const auto& row : transaction.exec_params(kRuns, job, kFleetBytesMax, kFleetRunsMax)) {
+      const pqxx::result rows = transaction.exec_params(kRuns, job, kFleetBytesMax, kFleetRunsMax);
+      if (!rows.empty())
+        found.left_out = rows[0][7].as<uint64_t>() - static_cast<uint64_t>(rows.size());
+      for (const auto& row : rows) {
         FleetRun run = {.daemon = row[0].as<std::string>(),
                         .run = row[1].as<std::string>(),
                         .launch = row[2].as<std::string>(),
@@ -94,11 +98,10 @@ class PostgresReader final : public FleetReader {
       }
     });
     if (!done.ok()) return done;
-    std::vector<FleetRun> found;
     for (auto& [id, run] : runs) {
-      if (!run.run.empty()) found.push_back(std::move(run));
+      if (!run.run.empty()) found.runs.push_back(std::move(run));
     }
-    if (found.empty())
+    if (found.runs.empty())
       return Status(ErrorKind::kNotFound,
                     "no job of that id was reported: /api/v1/jobs lists them");
     return found;
@@ -137,6 +140,7 @@ class PostgresReader final : public FleetReader {
         all.set_runs(all.runs() + loss.runs());
         all.set_conclusions(all.conclusions() + loss.conclusions());
         all.set_outboxes(all.outboxes() + loss.outboxes());
+        all.set_refused(all.refused() + loss.refused());
       }
     });
     if (!done.ok()) return done;

@@ -36,6 +36,7 @@ struct ScriptedFleet {
   bool is_open = true;
   int questions = 0;
   std::vector<FleetRun> runs;
+  uint64_t left_out = 0;
   Status failure;
   OutboxLoss loss;
 
@@ -63,11 +64,11 @@ class ScriptedReader final : public FleetReader {
     fleet_.Enter();
     return std::vector<FleetJob>{{.job = "train"}};
   }
-  Result<std::vector<FleetRun>> RunsOfJob(const std::string& job) override {
+  Result<FleetRuns> RunsOfJob(const std::string& job) override {
     fleet_.Enter();
     if (!fleet_.failure.ok()) return fleet_.failure;
     if (job == "nobody") return Status(ErrorKind::kNotFound, "no job of that id");
-    return fleet_.runs;
+    return FleetRuns{.runs = fleet_.runs, .left_out = fleet_.left_out};
   }
   Result<FleetFindings> FindingsOf(const std::string&, const std::vector<FleetRun>&) override {
     return FleetFindings();
@@ -167,7 +168,10 @@ TEST_F(FleetAnswersTest, AnswersForTheNewestLaunchAndForOthersByName) {
   FleetRun former = fleet_.runs[0];
   former.run = "former";
   former.launch = "SLURM_CLUSTER_NAME=b";
-  for (FleetRun& run : fleet_.runs) run.facts.mutable_run()->set_started_real_ns(1'000);
+  for (FleetRun& run : fleet_.runs) {
+    run.launch = "SLURM_CLUSTER_NAME=a";
+    run.facts.mutable_run()->set_started_real_ns(1'000);
+  }
   fleet_.runs.push_back(former);
   const auto newest = nlohmann::json::parse(Ask("/api/v1/jobs/train/verdict").body)["fleet"];
   EXPECT_EQ(newest["ranks_heard"], 2);
@@ -184,6 +188,15 @@ TEST_F(FleetAnswersTest, SaysWhatWasLostOnTheWay) {
   fleet_.loss.set_findings(7);
   const auto fleet = nlohmann::json::parse(Ask("/api/v1/jobs/train/verdict").body)["fleet"];
   EXPECT_EQ(fleet["lost"]["findings"], 7);
+}
+
+TEST_F(FleetAnswersTest, SaysHowManyRunsItDidNotRead) {
+  EXPECT_EQ(nlohmann::json::parse(Ask("/api/v1/jobs/train/verdict").body)["fleet"]["runs_left_out"],
+            0);
+  fleet_.left_out = 3;
+  clock_.Advance(2 * kNsPerSecond);
+  EXPECT_EQ(nlohmann::json::parse(Ask("/api/v1/jobs/train/verdict").body)["fleet"]["runs_left_out"],
+            3);
 }
 
 TEST_F(FleetAnswersTest, FailuresAreNotKept) {

@@ -57,6 +57,11 @@ class OtherServer:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
+            def do_GET(self):
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
             def log_message(self, *_):
                 pass
 
@@ -223,6 +228,13 @@ class Chain(unittest.TestCase):
                               env=host.environment(), capture_output=True, text=True, timeout=60)
         self.assertEqual((sent.returncode, sent.stderr), (0, ""))
         self.assertEqual(self.arrived(host), [0, 1, 2, 3, 4])
+
+    def test_an_empty_answer_of_another_web_server_is_no_verdict(self):
+        with OtherServer(200) as other:
+            asked = subprocess.run([NANWATCH, "report", "train", "--fleet", other.url, "--check"], env=self.host(1).environment(), capture_output=True,
+                                   text=True, timeout=60)
+        self.assertEqual((asked.returncode, asked.stdout), (1, ""))
+        self.assertIn("is no gatherer", asked.stderr)
 
     def test_rows_that_are_rejected_are_no_success(self):
         host = self.host(1)
