@@ -56,22 +56,31 @@ uint64_t Forwarder::Step() {
   }
   if (!sent_is_written_) sent_is_written_ = WriteSent(options_.state_dir, sent_, refused_).ok();
   const Result<int64_t> change = outbox_->ChangeCounter();
-  if (change.ok() && seen_change_ == *change) {
-    is_done_ = true;
-    return kForwardLookNs;
-  }
+  if (change.ok() && seen_change_ == *change) return NothingWaits();
   ReportLoss();
+  kept_ = outbox_->IsKept();
   const Result<std::vector<FleetRow>> rows = outbox_->Pending(sent_, rows_max_, kForwardBytesMax);
   if (!rows.ok()) {
     outbox_.reset();
     return TryLater(rows.status(), 0);
   }
   if (rows->empty()) {
-    is_done_ = true;
     if (change.ok()) seen_change_ = *change;
-    return kForwardLookNs;
+    return NothingWaits();
   }
   return IsDue(*rows) ? SendRows(*rows) : kForwardLookNs;
+}
+
+// Once all of an outbox that the daemon left is sent, it is as if there were none.
+uint64_t Forwarder::NothingWaits() {
+  if (kept_.kind() != ErrorKind::kNotFound) {
+    if (trouble_.kind() == ErrorKind::kNotFound) trouble_ = Status();
+    is_done_ = true;
+    return kForwardLookNs;
+  }
+  if (trouble_.message() != kept_.message()) report_(kept_.message());
+  trouble_ = kept_;
+  return kNoOutboxNs;
 }
 
 // The daemon may have made a new database, or not made one yet.

@@ -61,6 +61,7 @@ class Forwarder {
 
  private:
   Status OpenOutbox();
+  uint64_t NothingWaits();
   uint64_t SendRows(const std::vector<FleetRow>& rows);
   uint64_t Acknowledge(const std::vector<FleetRow>& rows, const HttpReply& reply);
   uint64_t Refused(const std::vector<FleetRow>& rows, const HttpReply& reply);
@@ -82,6 +83,7 @@ class Forwarder {
   SentUpTo sent_;
   RefusedRows refused_;
   bool sent_is_written_ = true;
+  Status kept_;                         // kNotFound: the daemon writes no more of it
   std::optional<int64_t> seen_change_;  // nothing waited when the database was at this count
   size_t rows_max_ = kForwardRowsMax;
   uint64_t sent_at_ns_ = 0;

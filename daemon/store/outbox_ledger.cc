@@ -33,6 +33,10 @@ Status OutboxLedger::Open() {
       database_->Ask("SELECT COALESCE(SUM(rows), 0) FROM outbox_refused WHERE run = ''");
   if (!refused.ok()) return refused.status();
   refused_rows_ = static_cast<uint64_t>(*refused);
+  return ReadRunsThatLost();
+}
+
+Status OutboxLedger::ReadRunsThatLost() {
   Result<Statement> read = database_->Prepare(
       "SELECT run FROM outbox_lost UNION SELECT run FROM outbox_refused WHERE run <> ''");
   if (!read.ok()) return read.status();
@@ -67,6 +71,19 @@ Status OutboxLedger::CountLost(const std::string& run, uint64_t records, uint64_
       database_->Prepare("UPDATE outbox_self SET lost_findings = lost_findings + ?1");
   if (!sum.ok()) return sum.status();
   return sum->BindUnsigned(1, records).Run();
+}
+
+Status OutboxLedger::CountUnwritten(uint64_t since_real_ns, bool all_running) {
+  Result<Statement> write = database_->Prepare(
+      "INSERT INTO outbox_lost SELECT id, records FROM (SELECT id,"
+      "  (SELECT COUNT(*) FROM record WHERE record.run = run.key) AS records FROM run"
+      "  WHERE updated_real_ns >= ?1 OR (?2 AND ended = 0)) WHERE records > 0"
+      " ON CONFLICT (run) DO UPDATE SET records = MAX(outbox_lost.records, excluded.records)");
+  if (!write.ok()) return write.status();
+  if (Status written = write->BindUnsigned(1, since_real_ns).Bind(2, all_running ? 1 : 0).Run();
+      !written.ok())
+    return written;
+  return ReadRunsThatLost();
 }
 
 Result<bool> OutboxLedger::TakeRefused(const RefusedRows& refused) {

@@ -27,6 +27,9 @@ class OutboxLedger {
   Result<int64_t> CountWritten(const std::string& run);
   // So many records were not written, or let go of with `rows` rows of findings.
   Status CountLost(const std::string& run, uint64_t records, uint64_t rows);
+  // Runs of which something was recorded since then have lost their records; with `all_running`
+  // those that have not ended, too.
+  Status CountUnwritten(uint64_t since_real_ns, bool all_running);
   // What was refused so far, of which some may be known. Whether any of it is new.
   Result<bool> TakeRefused(const RefusedRows& refused);
 
@@ -42,6 +45,8 @@ class OutboxLedger {
   void Forget();
 
  private:
+  Status ReadRunsThatLost();
+
   const Database* database_;
   uint64_t refused_rows_ = 0;  // known
   std::set<std::string> runs_that_lost_;

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "daemon/base/directories.h"
+#include "daemon/store/outbox_marker.h"
 #include "verdict.pb.h"
 
 namespace nanwatch {
@@ -16,6 +17,12 @@ namespace {
 
 constexpr char kSentWord[] = "nanwatch.sent/1";
 constexpr char kRefusedWord[] = "refused";
+
+Status NoOutbox(const std::string& state_dir) {
+  return Status(ErrorKind::kNotFound,
+                "the daemon keeps no outbox in " + state_dir +
+                    ": set NANWATCH_OUTBOX=1 for it, or 'outbox = true' in nanwatch.toml");
+}
 
 }  // namespace
 
@@ -92,9 +99,7 @@ Result<OutboxLoss> ReadLoss(const Database& database) {
 Result<OutboxReader> OutboxReader::Open(const std::string& state_dir) {
   const std::string path = DatabasePath(state_dir);
   struct stat info {};
-  const Status none(ErrorKind::kNotFound,
-                    "the daemon keeps no outbox in " + state_dir +
-                        ": set NANWATCH_OUTBOX=1 for it, or 'outbox = true' in nanwatch.toml");
+  const Status none = NoOutbox(state_dir);
   if (stat(path.c_str(), &info) != 0) return none;
   Result<Database> database = Database::Open(path, Database::Access::kRead);
   if (!database.ok()) return database.status();
@@ -102,7 +107,18 @@ Result<OutboxReader> OutboxReader::Open(const std::string& state_dir) {
       database->Ask("SELECT COUNT(*) FROM sqlite_master WHERE name = 'outbox_self'");
   if (!tables.ok()) return tables.status();
   if (*tables == 0) return none;
-  return OutboxReader(*std::move(database));
+  return OutboxReader(*std::move(database), state_dir);
+}
+
+Status OutboxReader::IsKept() const {
+  const Result<std::optional<OutboxMarker>> marker = ReadOutboxMarker(database_);
+  if (!marker.ok()) return marker.status();
+  if (!*marker || (*marker)->is_kept) return Status();
+  if ((*marker)->damage.empty()) return NoOutbox(state_dir_);
+  return Status(ErrorKind::kNotFound,
+                "the outbox in " + state_dir_ +
+                    " is damaged, and the daemon has switched it off: start nanwatchd again (" +
+                    (*marker)->damage + ")");
 }
 
 Result<std::vector<FleetRow>> OutboxReader::Pending(const SentUpTo& sent, size_t rows_max,

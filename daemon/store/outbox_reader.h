@@ -58,6 +58,8 @@ class OutboxReader {
   [[nodiscard]] Result<std::vector<FleetRow>> Pending(const SentUpTo& sent, size_t rows_max,
                                                       size_t bytes_max) const;
   [[nodiscard]] Result<OutboxLoss> Loss() const { return ReadLoss(database_); }
+  // kNotFound: the daemon writes no more of it, and why.
+  [[nodiscard]] Status IsKept() const;
   // As Store::ChangeCounter.
   [[nodiscard]] Result<int64_t> ChangeCounter() const;
   // How many rows wait, and when the oldest of them was written, by the daemon's clock; 0: none.
@@ -68,8 +70,10 @@ class OutboxReader {
   [[nodiscard]] Result<Backlog> BacklogOf(const SentUpTo& sent) const;
 
  private:
-  explicit OutboxReader(Database database) : database_(std::move(database)) {}
+  OutboxReader(Database database, std::string state_dir)
+      : database_(std::move(database)), state_dir_(std::move(state_dir)) {}
   Database database_;
+  std::string state_dir_;
 };
 
 }  // namespace nanwatch

@@ -40,6 +40,11 @@ constexpr char kTables[] =
     " lost_runs INTEGER NOT NULL, lost_findings INTEGER NOT NULL, lost_steps INTEGER NOT NULL,"
     " lost_outboxes INTEGER NOT NULL)";
 
+constexpr char kDrop[] =
+    "DROP TABLE IF EXISTS outbox; DROP TABLE IF EXISTS outbox_launch;"
+    "DROP TABLE IF EXISTS outbox_self; DROP TABLE IF EXISTS outbox_lost;"
+    "DROP TABLE IF EXISTS outbox_findings; DROP TABLE IF EXISTS outbox_refused";
+
 // Of runs that the database keeps no more.
 constexpr char kSweep[] = "DELETE FROM outbox_launch WHERE run NOT IN (SELECT id FROM run)";
 
@@ -91,14 +96,31 @@ Result<OutboxTable> OutboxTable::Open(const Database& database, const std::strin
   table.state_dir_ = database_path.substr(0, database_path.find_last_of('/'));
   Result<Transaction> transaction = Transaction::BeginWrite(database);
   if (!transaction.ok()) return transaction.status();
+  const Result<std::optional<OutboxMarker>> marker = ReadOutboxMarker(database);
+  if (!marker.ok()) return marker.status();
+  if (*marker && !(*marker)->damage.empty()) {
+    if (Status dropped = database.Execute(kDrop); !dropped.ok()) return dropped;
+  }
   if (Status made = database.Execute(kTables); !made.ok()) return made;
   if (Status swept = database.Execute(kSweep); !swept.ok()) return swept;
   if (Status opened = table.ledger_.Open(); !opened.ok()) return opened;
+  // Before the first time of all, too, runs that go on have said something.
+  if (Status resumed = table.Resume(*marker); !resumed.ok()) return resumed;
   if (Status taken = table.TakeIdentity(database_path, now_real_ns, note); !taken.ok())
     return taken;
   if (Status taken = table.TakeRefused(); !taken.ok()) return taken;
   if (Status committed = transaction->Commit(); !committed.ok()) return committed;
   return table;
+}
+
+// What was recorded while nothing was written here does not arrive.
+Status OutboxTable::Resume(const std::optional<OutboxMarker>& marker) {
+  if (marker && marker->is_kept) return Status();
+  // Rows that waited are gone as well; or there were none before.
+  const bool all_running = !marker || !marker->damage.empty();
+  const uint64_t since_real_ns = marker ? marker->since_real_ns : now_real_ns_;
+  if (Status lost = ledger_.CountUnwritten(since_real_ns, all_running); !lost.ok()) return lost;
+  return WriteOutboxMarker(*database_, {.is_kept = true, .since_real_ns = now_real_ns_});
 }
 
 Status OutboxTable::TakeIdentity(const std::string& database_path, uint64_t now_real_ns,
@@ -124,7 +146,8 @@ Status OutboxTable::TakeIdentity(const std::string& database_path, uint64_t now_
     // The file is as old as the first outbox here.
     has_loss_ = true;
     note = "the database in " + state_dir_ +
-           " is new: what the outbox of the one before had not sent yet does not reach the fleet";
+           " is new, or its outbox was damaged: what the outbox of the one before had not sent yet "
+           "does not reach the fleet";
   } else if (Status written = WriteSent(state_dir_, SentUpTo{}); !written.ok()) {
     return written;
   }

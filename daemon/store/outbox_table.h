@@ -15,12 +15,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 
 #include "daemon/base/status.h"
 #include "daemon/fleet/fleet_row.h"
 #include "daemon/store/outbox_ledger.h"
+#include "daemon/store/outbox_marker.h"
 #include "daemon/store/outbox_options.h"
 #include "daemon/store/outbox_reader.h"
 #include "daemon/store/sqlite.h"
@@ -30,9 +32,9 @@ namespace nanwatch {
 
 class OutboxTable {
  public:
-  // Makes its tables where there are none. `database` must outlive the object. `note` becomes a
-  // sentence for the user where the state directory is a copy, an earlier outbox of it is gone, or
-  // this one was full.
+  // Makes its tables where there are none, or damaged ones. `database` must outlive the object.
+  // `note` becomes a sentence for the user where the state directory is a copy, an earlier outbox
+  // of it is gone, or this one was full.
   static Result<OutboxTable> Open(const Database& database, const std::string& database_path,
                                   uint64_t now_real_ns, OutboxOptions options, std::string& note);
 
@@ -56,9 +58,12 @@ class OutboxTable {
   void Forget();
 
   [[nodiscard]] const std::string& daemon() const { return daemon_; }
+  [[nodiscard]] const OutboxOptions& options() const { return options_; }
+  [[nodiscard]] const std::string& state_dir() const { return state_dir_; }
 
  private:
   explicit OutboxTable(const Database& database) : database_(&database), ledger_(database) {}
+  Status Resume(const std::optional<OutboxMarker>& marker);
   Status TakeIdentity(const std::string& database_path, uint64_t now_real_ns, std::string& note);
   Status NoteLoss(std::string& note) const;
   Status TakeRefused();

@@ -301,6 +301,28 @@ TEST_F(ForwarderTest, GoesOnWithADatabaseThatWasMadeAnew) {
   EXPECT_NE(got_[0].daemon, got_.back().daemon);
 }
 
+TEST_F(ForwarderTest, SaysOnceThatTheDaemonKeepsNoOutboxAnyMoreAndSendsWhatItLeft) {
+  Commit(1, 1);
+  Forwarder forwarder = Make();
+  clock_.Advance(kNsPerSecond);
+  ASSERT_TRUE(store_->LeaveOutbox(clock_.real_ns()).ok());
+  for (int i = 0; i < 20; ++i) {
+    clock_.Advance(forwarder.Step());
+    EXPECT_FALSE(forwarder.is_done());
+  }
+  EXPECT_EQ(got_.size(), 2u);
+  EXPECT_EQ(forwarder.trouble().kind(), ErrorKind::kNotFound);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_NE(said_[0].find("keeps no outbox"), std::string::npos) << said_[0];
+  store_.reset();
+  store_ = OpenStore();
+  Commit(2, 1);
+  StepAll(forwarder);
+  EXPECT_EQ(got_.size(), 4u);
+  EXPECT_TRUE(forwarder.is_done() && forwarder.trouble().ok()) << forwarder.trouble().message();
+  EXPECT_EQ(said_.size(), 1u);
+}
+
 TEST_F(ForwarderTest, SaysWhatTheOutboxLetGoOf) {
   ASSERT_TRUE(store_->KeepOutbox(clock_.real_ns(), {.rows_max = 4}).ok());
   for (uint64_t nonce = 1; nonce <= 4; ++nonce) Commit(nonce, 1);
