@@ -210,23 +210,28 @@ bool MakeDay(pqxx::connection& connection, int64_t day) {
   return true;
 }
 
-int DropDaysBefore(pqxx::connection& connection, int64_t first_kept,
-                   const std::vector<std::string>& partitions) {
-  int dropped = 0;
+// A day is that of its senders' clocks: rows that came lately stay, however old they say they are.
+void DropDaysBefore(pqxx::connection& connection, int64_t first_kept, int keep_days,
+                    const std::vector<std::string>& partitions, FleetMaintenance& done) {
+  const std::string first = "CURRENT_DATE - " + std::to_string(keep_days);
   for (const std::string& name : partitions) {
     const int64_t day = DayOfPartition(name);
     if (day < 0 || day >= first_kept) continue;
     pqxx::work transaction(connection);
-    transaction.exec("DROP TABLE nanwatch." + transaction.quote_name(name));
+    const std::string table = "nanwatch." + transaction.quote_name(name);
+    transaction.exec("LOCK TABLE " + table + " IN SHARE MODE");
+    const bool has_new =
+        !transaction.exec("SELECT 1 FROM " + table + " WHERE received_at >= " + first + " LIMIT 1")
+             .empty();
+    transaction.exec(has_new ? "DELETE FROM " + table + " WHERE received_at < " + first
+                             : "DROP TABLE " + table);
     transaction.commit();
-    ++dropped;
+    ++(has_new ? done.days_kept : done.days_dropped);
   }
   pqxx::work transaction(connection);
-  const std::string before = " WHERE received_at < " + transaction.quote(DayText(first_kept));
-  transaction.exec("DELETE FROM nanwatch.fact_other" + before);
-  transaction.exec("DELETE FROM nanwatch.run" + before);
+  transaction.exec("DELETE FROM nanwatch.fact_other WHERE received_at < " + first);
+  transaction.exec("DELETE FROM nanwatch.run WHERE received_at < " + first);
   transaction.commit();
-  return dropped;
 }
 
 }  // namespace
@@ -249,7 +254,7 @@ Result<FleetMaintenance> MaintainFleet(const std::string& connection, int64_t to
                       [&](const std::string& name) { return DayOfPartition(name) == day; });
       if (!is_there && MakeDay(database, day)) ++done.days_made;
     }
-    done.days_dropped = DropDaysBefore(database, today_days - keep_days, partitions);
+    DropDaysBefore(database, today_days - keep_days, keep_days, partitions, done);
   });
   if (!status.ok()) return status;
   if (done.version_before > kFleetSchemaVersion)

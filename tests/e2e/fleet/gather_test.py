@@ -2,6 +2,7 @@
 """nanwatch-gather with a PostgreSQL of its own: what it takes, from whom, and what is in the database then."""
 import gzip
 import http.client
+import json
 import pathlib
 import socket
 import subprocess
@@ -82,8 +83,24 @@ class Gather(unittest.TestCase):
         self.cluster.sql("CREATE TABLE nanwatch.fact_20200131 PARTITION OF nanwatch.fact FOR VALUES FROM ('2020-01-31') TO ('2020-02-01')")
         self.gatherer.send(otlp.request([otlp.step(1, at_ns=1_580_428_800 * 10**9), otlp.step(2)]))
         self.assertEqual(self.sequences(), [1, 2])
+        # It came just now, of a host whose clock is years behind.
+        self.assertRegex(maintain(self.cluster), r"0 days made, 0 dropped\n1 older days have rows that came lately")
+        self.assertEqual(self.sequences(), [1, 2])
+        self.cluster.sql("UPDATE nanwatch.fact SET received_at = received_at - INTERVAL '31 days' WHERE sequence = 1")
         self.assertRegex(maintain(self.cluster), r"0 days made, 1 dropped\n$")
         self.assertEqual(self.sequences(), [2])
+
+    def test_runs_beyond_those_that_are_read_are_counted(self):
+        gatherer = Gatherer(self.cluster, self.folder, "--read-database", self.cluster.connection("asker"))
+        self.addCleanup(gatherer.stop)
+        self.gatherer.send(otlp.request([otlp.run(1, 1, True, name="00000000000000aa")]))
+        self.cluster.sql("INSERT INTO nanwatch.run SELECT daemon, LPAD(TO_HEX(n), 16, '0'), 1, job, launch, rank, world_size, attempt, host, ended,"
+                         " recorded_ns, received_at, body FROM nanwatch.run, GENERATE_SERIES(1000, 101001) AS n")
+        status, body, _ = gatherer.ask("GET", "/api/v1/jobs/train/verdict")
+        self.assertEqual(status, 200, body)
+        document = json.loads(body)
+        self.assertEqual(document["fleet"]["runs_left_out"], 3)
+        self.assertEqual(document["verdict"], "unknown")
 
     def test_who_sends_may_not_read_and_who_reads_may_not_write(self):
         self.gatherer.send(otlp.request([otlp.step(1), otlp.run(2)]))
