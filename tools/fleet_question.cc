@@ -37,24 +37,39 @@ std::string ListOf(const Ranks& ranks, int count) {
   return count > kRanksNamed ? text + ", ..." : text;
 }
 
-}  // namespace
+Status NoGatherer(const HttpClientOptions& fleet) {
+  return Status(ErrorKind::kCorrupt, "what answered at " + fleet.url + " is no gatherer");
+}
 
-Result<FleetVerdict> AskFleetVerdict(const HttpClientOptions& fleet, const std::string& job) {
+Result<std::string> Ask(const HttpClientOptions& fleet, const std::string& path,
+                        const std::string& accept) {
   const Result<std::unique_ptr<HttpClient>> client = HttpClient::Make(fleet);
   if (!client.ok()) return client.status();
-  const Result<HttpReply> reply =
-      (*client)->Get("/api/v1/jobs/" + Escaped(job) + "/verdict", "application/x-protobuf");
+  const Result<HttpReply> reply = (*client)->Get(path, accept);
   if (!reply.ok()) return reply.status();
   const std::string words = Printable(reply->body.substr(0, reply->body.find('\n')));
   if (reply->status != 200)
     return Status(reply->status == 404 ? ErrorKind::kNotFound : ErrorKind::kIo,
                   "the gatherer answered " + std::to_string(reply->status) + ": " + words);
+  if (!reply->headers.contains(kGathererHeader)) return NoGatherer(fleet);
+  return reply->body;
+}
+
+}  // namespace
+
+Result<FleetVerdict> AskFleetVerdict(const HttpClientOptions& fleet, const std::string& job) {
+  const Result<std::string> body =
+      Ask(fleet, "/api/v1/jobs/" + Escaped(job) + "/verdict", "application/x-protobuf");
+  if (!body.ok()) return body.status();
   FleetVerdict verdict;
   // An empty body is a message, too.
-  if (!reply->headers.contains(kGathererHeader) || !verdict.ParseFromString(reply->body) ||
-      verdict.verdict().verdict().empty())
-    return Status(ErrorKind::kCorrupt, "what answered at " + fleet.url + " is no gatherer");
+  if (!verdict.ParseFromString(*body) || verdict.verdict().verdict().empty())
+    return NoGatherer(fleet);
   return verdict;
+}
+
+Result<std::string> AskFleetHosts(const HttpClientOptions& fleet) {
+  return Ask(fleet, "/api/v1/hosts", "application/json");
 }
 
 std::vector<std::string> RemarksOn(const FleetVerdict& verdict, const std::string& job) {

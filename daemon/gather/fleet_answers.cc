@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/fleet/otlp_logs.h"
+#include "daemon/gather/fleet_hosts.h"
 #include "daemon/gather/fleet_verdict.h"
 #include "daemon/gather/launches.h"
 #include "daemon/report/json_report.h"
@@ -18,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kPath[] = "/api/v1/jobs";
+constexpr char kHosts[] = "/api/v1/hosts";
 constexpr char kVerdict[] = "/verdict";
 constexpr uint64_t kKeptNs = 2 * kNsPerSecond;
 constexpr size_t kKeptMax = 16;
@@ -76,6 +78,20 @@ std::string JsonOfJobs(const std::vector<FleetJob>& jobs) {
   return Dump(Json{{"schema", "nanwatch.fleet_jobs/1"}, {"jobs", std::move(list)}});
 }
 
+std::string JsonOfHosts(const FleetIncidents& incidents) {
+  Json list = Json::array();
+  for (const FleetHost& host : HostsThatStandOut(incidents.incidents)) {
+    list.push_back(Json{{"host", host.host},
+                        {"launches", host.launches},
+                        {"incidents", host.incidents},
+                        {"op", host.op},
+                        {"layer", host.layer}});
+  }
+  return Dump(Json{{"schema", "nanwatch.fleet_hosts/1"},
+                   {"hosts", std::move(list)},
+                   {"older_incidents_left_out", !incidents.is_whole}});
+}
+
 // "train@3f9c01d2" as job and launch; another id has no launch.
 std::pair<std::string, std::string> PartsOf(const std::string& id) {
   constexpr size_t kDigits = 8;
@@ -122,6 +138,7 @@ HttpAnswer FleetAnswers::Answer(const HttpRequest& request) {
   if (!has_readers_)
     return {.status = 404,
             .body = "nothing is read here: start nanwatch-gather with --read-database\n"};
+  if (request.path == kHosts) return AnswerHosts();
   const std::string rest = request.path.substr(sizeof kPath - 1);
   const bool is_list = rest.empty();
   if (!is_list && (rest.size() <= sizeof kVerdict || rest[0] != '/' || !rest.ends_with(kVerdict)))
@@ -141,6 +158,17 @@ HttpAnswer FleetAnswers::Answer(const HttpRequest& request) {
   if (!made.ok()) return Failure(made.status());
   if (!is_list && request.accept == kOtlpType)
     return {.type = kOtlpType, .body = (*made)->protobuf};
+  return {.type = "application/json", .body = (*made)->json};
+}
+
+HttpAnswer FleetAnswers::AnswerHosts() {
+  const Result<std::shared_ptr<const Made>> made =
+      Ask(std::string(1, '\0'), [](FleetReader& reader) -> Result<Made> {
+        const Result<FleetIncidents> incidents = reader.Incidents();
+        if (!incidents.ok()) return incidents.status();
+        return Made{.json = JsonOfHosts(*incidents)};
+      });
+  if (!made.ok()) return Failure(made.status());
   return {.type = "application/json", .body = (*made)->json};
 }
 

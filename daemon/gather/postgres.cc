@@ -213,24 +213,25 @@ bool MakeDay(pqxx::connection& connection, int64_t day) {
 // A day is that of its senders' clocks: rows that came lately stay, however old they say they are.
 void DropDaysBefore(pqxx::connection& connection, int64_t first_kept, int keep_days,
                     const std::vector<std::string>& partitions, FleetMaintenance& done) {
-  const std::string first = "CURRENT_DATE - " + std::to_string(keep_days);
   for (const std::string& name : partitions) {
     const int64_t day = DayOfPartition(name);
     if (day < 0 || day >= first_kept) continue;
     pqxx::work transaction(connection);
     const std::string table = "nanwatch." + transaction.quote_name(name);
-    transaction.exec("LOCK TABLE " + table + " IN SHARE MODE");
+    const std::string is_new = fmt::format("received_at >= CURRENT_DATE - {}", keep_days);
+    transaction.exec(fmt::format("LOCK TABLE {} IN SHARE MODE", table));
     const bool has_new =
-        !transaction.exec("SELECT 1 FROM " + table + " WHERE received_at >= " + first + " LIMIT 1")
-             .empty();
-    transaction.exec(has_new ? "DELETE FROM " + table + " WHERE received_at < " + first
-                             : "DROP TABLE " + table);
+        !transaction.exec(fmt::format("SELECT 1 FROM {} WHERE {} LIMIT 1", table, is_new)).empty();
+    transaction.exec(has_new ? fmt::format("DELETE FROM {} WHERE NOT ({})", table, is_new)
+                             : fmt::format("DROP TABLE {}", table));
     transaction.commit();
     ++(has_new ? done.days_kept : done.days_dropped);
   }
   pqxx::work transaction(connection);
-  transaction.exec("DELETE FROM nanwatch.fact_other WHERE received_at < " + first);
-  transaction.exec("DELETE FROM nanwatch.run WHERE received_at < " + first);
+  for (const char* table : {"nanwatch.fact_other", "nanwatch.run"}) {
+    transaction.exec(
+        fmt::format("DELETE FROM {} WHERE received_at < CURRENT_DATE - {}", table, keep_days));
+  }
   transaction.commit();
 }
 

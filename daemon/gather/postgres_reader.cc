@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "daemon/gather/fleet_hosts.h"
 #include "daemon/gather/fleet_reader.h"
 #include "daemon/gather/postgres_call.h"
 
@@ -37,6 +38,12 @@ constexpr char kFindings[] =
     "   FROM nanwatch.fact WHERE job = $1 AND kind = 2 AND run = ANY (CAST($2 AS text[]))"
     "  ) AS numbered) AS counted"
     " WHERE bytes <= $3 ORDER BY place, sequence, run LIMIT $4";
+
+constexpr char kIncidents[] =
+    "SELECT of_run.host, of_run.launch, of_run.attempt, incident.job, incident.body FROM ("
+    " SELECT daemon, job, run, body FROM nanwatch.fact WHERE kind = 4"
+    " ORDER BY received_at DESC LIMIT $1) AS incident"
+    " JOIN nanwatch.run AS of_run ON of_run.daemon = incident.daemon AND of_run.run = incident.run";
 
 constexpr char kLosses[] =
     "SELECT body FROM nanwatch.fact AS loss WHERE kind = 6 AND job = ''"
@@ -125,6 +132,23 @@ class PostgresReader final : public FleetReader {
     });
     if (!done.ok()) return done;
     return findings;
+  }
+
+  Result<FleetIncidents> Incidents() override {
+    FleetIncidents found;
+    const Status done = Read([&](pqxx::read_transaction& transaction) {
+      const pqxx::result rows = transaction.exec_params(kIncidents, kFleetIncidentsMax + 1);
+      found.is_whole = static_cast<size_t>(rows.size()) <= kFleetIncidentsMax;
+      for (const auto& row : rows) {
+        HostIncident one = {.host = row[0].as<std::string>(),
+                            .launch = row[3].as<std::string>() + '\n' + row[1].as<std::string>() +
+                                      '\n' + row[2].as<std::string>()};
+        if (one.incident.ParseFromString(BytesOf(row[4])))
+          found.incidents.push_back(std::move(one));
+      }
+    });
+    if (!done.ok()) return done;
+    return found;
   }
 
   Result<OutboxLoss> LossOf(const std::vector<FleetRun>& runs) override {

@@ -102,7 +102,7 @@ template <typename Work>
 Status Outbox::Guarded(const Work& work) {
   if (!damage_.empty()) return SwitchOff(Status());
   if (Status begun = database_->Execute("SAVEPOINT outbox"); !begun.ok()) return begun;
-  const Status done = work();
+  Status done = work();
   // Of a full disk, a lock or too little memory the whole transaction fails, and is repeated.
   const bool is_damage = done.kind() == ErrorKind::kCorrupt || done.kind() == ErrorKind::kInvalid;
   if (!done.ok() && !is_damage) return done;

@@ -37,6 +37,7 @@ struct ScriptedFleet {
   int questions = 0;
   std::vector<FleetRun> runs;
   uint64_t left_out = 0;
+  FleetIncidents incidents;
   Status failure;
   OutboxLoss loss;
 
@@ -72,6 +73,10 @@ class ScriptedReader final : public FleetReader {
   }
   Result<FleetFindings> FindingsOf(const std::string&, const std::vector<FleetRun>&) override {
     return FleetFindings();
+  }
+  Result<FleetIncidents> Incidents() override {
+    fleet_.Enter();
+    return fleet_.incidents;
   }
   Result<OutboxLoss> LossOf(const std::vector<FleetRun>&) override { return fleet_.loss; }
 
@@ -197,6 +202,23 @@ TEST_F(FleetAnswersTest, SaysHowManyRunsItDidNotRead) {
   clock_.Advance(2 * kNsPerSecond);
   EXPECT_EQ(nlohmann::json::parse(Ask("/api/v1/jobs/train/verdict").body)["fleet"]["runs_left_out"],
             3);
+}
+
+TEST_F(FleetAnswersTest, ListsHostsThatStandOut) {
+  for (const char* launch : {"train", "tune"}) {
+    HostIncident& one = fleet_.incidents.incidents.emplace_back();
+    one.host = "gpu7";
+    one.launch = launch;
+    one.incident.set_severity("error");
+    one.incident.mutable_origin()->set_op("aten::log");
+    one.incident.mutable_origin()->set_run(launch);
+  }
+  fleet_.incidents.is_whole = false;
+  const auto json = nlohmann::json::parse(Ask("/api/v1/hosts").body);
+  ASSERT_EQ(json["hosts"].size(), 1u);
+  EXPECT_EQ(json["hosts"][0]["host"], "gpu7");
+  EXPECT_EQ(json["hosts"][0]["launches"], 2);
+  EXPECT_EQ(json["older_incidents_left_out"], true);
 }
 
 TEST_F(FleetAnswersTest, FailuresAreNotKept) {

@@ -51,6 +51,7 @@ TEST(HttpServer, NoRequestWaitsForTheEndOfAnother) {
   ASSERT_TRUE(server.ok()) << server.status().message();
   std::thread serving([&] { (*server)->Serve(); });
   std::vector<UniqueFd> connections;
+  connections.reserve(kRequests);
   for (int i = 0; i < kRequests; ++i) connections.push_back(Ask((*server)->port()));
   {
     std::unique_lock<std::mutex> lock(mutex);

@@ -11,8 +11,9 @@ import threading
 import unittest
 
 import otlp
-from cluster import GATHER, MISSING, PROGRAMS, Cluster, Gatherer, await_condition, maintain
+from cluster import BUILD, GATHER, MISSING, PROGRAMS, Cluster, Gatherer, await_condition, maintain
 
+NANWATCH = BUILD / "bin/nanwatch"
 DAY_NS = 86_400 * 10**9
 
 
@@ -71,7 +72,7 @@ class Gather(unittest.TestCase):
 
     def test_days_have_partitions_and_other_days_a_place(self):
         self.assertRegex(self.made, r"^schema was 0; 10 days made, 0 dropped\n$")
-        self.assertRegex(maintain(self.cluster), r"^schema was 1; 0 days made, 0 dropped\n$")
+        self.assertRegex(maintain(self.cluster), r"^schema was 2; 0 days made, 0 dropped\n$")
         today = int(self.cluster.sql("SELECT CURRENT_DATE - DATE '1970-01-01'")[0][0])
         for sequence, at_ns in ((1, 0), (2, 2**63 - 1), (3, today * DAY_NS)):
             self.assertEqual(self.gatherer.send(otlp.request([otlp.step(sequence, at_ns=at_ns)]))[0], 200)
@@ -101,6 +102,23 @@ class Gather(unittest.TestCase):
         document = json.loads(body)
         self.assertEqual(document["fleet"]["runs_left_out"], 3)
         self.assertEqual(document["verdict"], "unknown")
+
+    def test_hosts_that_began_it_in_several_launches_are_listed(self):
+        gatherer = Gatherer(self.cluster, self.folder, "--read-database", self.cluster.connection("asker"))
+        self.addCleanup(gatherer.stop)
+        ask = [NANWATCH, "fleet", "hosts", "--fleet", gatherer.url, "--token-file", gatherer.token_file]
+        self.assertIn("no host stands out", subprocess.run(ask, capture_output=True, text=True, timeout=60).stderr)
+        for number, job in enumerate(("train", "tune")):
+            name = f"{number + 1:016x}"
+            origin = otlp.piece(2, "produce") + otlp.piece(5, "aten::log") + otlp.number(12, 4) + otlp.piece(21, name)
+            incident = otlp.piece(1, "error") + otlp.piece(2, origin)
+            rows = [otlp.run(10 * number + 1, 1, True, name=name, job=job), otlp.step(10 * number + 2, incident, otlp.INCIDENT, job=job, run=name)]
+            self.assertEqual(gatherer.send(otlp.request(rows))[:2], (200, b""))
+        # The answer before is kept for two seconds.
+        await_condition(lambda: b"host7" in gatherer.ask("GET", "/api/v1/hosts")[1], "the answer is made anew")
+        said = subprocess.run(ask, capture_output=True, text=True, timeout=60)
+        self.assertEqual((said.returncode, said.stderr), (0, ""))
+        self.assertRegex(said.stdout, r"HOST +LAUNCHES +INCIDENTS +OP +LAYER\nhost7 +2 +2 +aten::log\n")
 
     def test_who_sends_may_not_read_and_who_reads_may_not_write(self):
         self.gatherer.send(otlp.request([otlp.step(1), otlp.run(2)]))
