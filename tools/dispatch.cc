@@ -23,9 +23,9 @@ namespace {
 using nanwatch::Say;
 
 const std::vector<std::string> kVerbs = {
-    "run",     "ps",     "top",    "tail",           "report",    "replay",
-    "capsule", "attach", "detach", "serve",          "export",    "forward",
-    "config",  "doctor", "gc",     "build-observer", "completion"};
+    "run",     "ps",     "top",    "tail",  "report",         "replay",
+    "capsule", "attach", "detach", "serve", "export",         "forward",
+    "fleet",   "config", "doctor", "gc",    "build-observer", "completion"};
 
 std::string Footer() {
   return std::string(
@@ -139,6 +139,7 @@ int Dispatch(int argc, char** argv) {
   AddAttachVerbs(app, call);
   AddServeVerb(app, call);
   AddForwardVerb(app, call);
+  AddFleetVerb(app, call);
   AddExportVerb(app, call);
   AddConfigVerb(app, call);
   AddDoctorVerb(app, call);

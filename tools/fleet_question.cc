@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "daemon/fleet/otlp_logs.h"
 #include "daemon/report/cell_text.h"
 
 namespace nanwatch {
@@ -36,22 +37,39 @@ std::string ListOf(const Ranks& ranks, int count) {
   return count > kRanksNamed ? text + ", ..." : text;
 }
 
-}  // namespace
+Status NoGatherer(const HttpClientOptions& fleet) {
+  return Status(ErrorKind::kCorrupt, "what answered at " + fleet.url + " is no gatherer");
+}
 
-Result<FleetVerdict> AskFleetVerdict(const HttpClientOptions& fleet, const std::string& job) {
+Result<std::string> Ask(const HttpClientOptions& fleet, const std::string& path,
+                        const std::string& accept) {
   const Result<std::unique_ptr<HttpClient>> client = HttpClient::Make(fleet);
   if (!client.ok()) return client.status();
-  const Result<HttpReply> reply =
-      (*client)->Get("/api/v1/jobs/" + Escaped(job) + "/verdict", "application/x-protobuf");
+  const Result<HttpReply> reply = (*client)->Get(path, accept);
   if (!reply.ok()) return reply.status();
   const std::string words = Printable(reply->body.substr(0, reply->body.find('\n')));
   if (reply->status != 200)
     return Status(reply->status == 404 ? ErrorKind::kNotFound : ErrorKind::kIo,
                   "the gatherer answered " + std::to_string(reply->status) + ": " + words);
+  if (!reply->headers.contains(kGathererHeader)) return NoGatherer(fleet);
+  return reply->body;
+}
+
+}  // namespace
+
+Result<FleetVerdict> AskFleetVerdict(const HttpClientOptions& fleet, const std::string& job) {
+  const Result<std::string> body =
+      Ask(fleet, "/api/v1/jobs/" + Escaped(job) + "/verdict", "application/x-protobuf");
+  if (!body.ok()) return body.status();
   FleetVerdict verdict;
-  if (!verdict.ParseFromString(reply->body))
-    return Status(ErrorKind::kCorrupt, "what answered at " + fleet.url + " is no gatherer");
+  // An empty body is a message, too.
+  if (!verdict.ParseFromString(*body) || verdict.verdict().verdict().empty())
+    return NoGatherer(fleet);
   return verdict;
+}
+
+Result<std::string> AskFleetHosts(const HttpClientOptions& fleet) {
+  return Ask(fleet, "/api/v1/hosts", "application/json");
 }
 
 std::vector<std::string> RemarksOn(const FleetVerdict& verdict, const std::string& job) {
@@ -68,11 +86,24 @@ std::vector<std::string> RemarksOn(const FleetVerdict& verdict, const std::strin
                       (behind == 1 ? " ranks has not ended, and nothing is heard of it: "
                                    : " ranks have not ended, and nothing is heard of them: ") +
                       ListOf(verdict.ranks_behind(), behind));
+  if (verdict.runs_left_out() > 0)
+    remarks.push_back(std::to_string(verdict.runs_left_out()) +
+                      " of its processes were left out: there are more than a verdict is made of");
+  if (verdict.findings_missing() > 0)
+    remarks.push_back("findings are still on their way, or are lost: " +
+                      std::to_string(verdict.findings_missing()) + " rows");
+  if (verdict.launch_by_clocks())
+    remarks.push_back(
+        "only the clocks of its hosts tell this launch from others of the id, so it is not sure "
+        "which processes belong to it: give each launch a NANWATCH_JOB of its own");
   const OutboxLoss& lost = verdict.lost();
   if (lost.findings() + lost.runs() > 0)
     remarks.push_back("full outboxes on its hosts let go of " + std::to_string(lost.findings()) +
                       " findings and " + std::to_string(lost.runs()) +
                       " states of runs, of this job or others");
+  if (lost.refused() > 0)
+    remarks.push_back("gatherers refused " + std::to_string(lost.refused()) +
+                      " rows of its hosts for good, of this job or others");
   if (lost.outboxes() > 0)
     remarks.push_back(
         "a host of it lost its database, with what was not sent yet: its daemon's log says more");

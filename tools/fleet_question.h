@@ -12,6 +12,9 @@
 namespace nanwatch {
 
 // kNotFound: no host reported such a job; `job` is its whole id.
+// The document of /api/v1/hosts: hosts on which several launches went wrong first.
+[[nodiscard]] Result<std::string> AskFleetHosts(const HttpClientOptions& fleet);
+
 [[nodiscard]] Result<FleetVerdict> AskFleetVerdict(const HttpClientOptions& fleet,
                                                    const std::string& job);
 

@@ -44,7 +44,8 @@ Forwarder::Forwarder(Options options, Send send, const Clock& clock, Report repo
       clock_(clock),
       report_(std::move(report)),
       random_(options_.seed),
-      sent_(ReadSent(options_.state_dir)) {}
+      sent_(ReadSent(options_.state_dir)),
+      refused_(ReadRefused(options_.state_dir)) {}
 
 uint64_t Forwarder::Step() {
   is_done_ = false;
@@ -53,24 +54,33 @@ uint64_t Forwarder::Step() {
     trouble_ = opened;
     return kNoOutboxNs;
   }
-  if (!sent_is_written_) sent_is_written_ = WriteSent(options_.state_dir, sent_).ok();
+  if (!sent_is_written_) sent_is_written_ = WriteSent(options_.state_dir, sent_, refused_).ok();
   const Result<int64_t> change = outbox_->ChangeCounter();
-  if (change.ok() && seen_change_ == *change) {
-    is_done_ = true;
-    return kForwardLookNs;
-  }
+  if (change.ok() && seen_change_ == *change) return NothingWaits();
   ReportLoss();
+  kept_ = outbox_->IsKept();
   const Result<std::vector<FleetRow>> rows = outbox_->Pending(sent_, rows_max_, kForwardBytesMax);
   if (!rows.ok()) {
     outbox_.reset();
     return TryLater(rows.status(), 0);
   }
   if (rows->empty()) {
-    is_done_ = true;
     if (change.ok()) seen_change_ = *change;
-    return kForwardLookNs;
+    return NothingWaits();
   }
   return IsDue(*rows) ? SendRows(*rows) : kForwardLookNs;
+}
+
+// Once all of an outbox that the daemon left is sent, it is as if there were none.
+uint64_t Forwarder::NothingWaits() {
+  if (kept_.kind() != ErrorKind::kNotFound) {
+    if (trouble_.kind() == ErrorKind::kNotFound) trouble_ = Status();
+    is_done_ = true;
+    return kForwardLookNs;
+  }
+  if (trouble_.message() != kept_.message()) report_(kept_.message());
+  trouble_ = kept_;
+  return kNoOutboxNs;
 }
 
 // The daemon may have made a new database, or not made one yet.
@@ -111,8 +121,16 @@ uint64_t Forwarder::Acknowledge(const std::vector<FleetRow>& rows, const HttpRep
   if (failures_ > 0) report_("rows are taken again");
   failures_ = 0;
   trouble_ = Status();
-  if (answer->rejected > 0) CountRejected(answer->rejected, answer->reason);
-  acknowledged_ += rows.size() - std::min<uint64_t>(answer->rejected, rows.size());
+  // The others are there, and known again when they come with fewer.
+  if (answer->rejected > 0 && answer->rejected < rows.size()) {
+    rows_max_ = rows.size() / 2;
+    return 0;
+  }
+  if (answer->rejected > 0) {
+    CountRejected(rows, answer->reason);
+  } else {
+    acknowledged_ += rows.size();
+  }
   PassOver(rows);
   rows_max_ = std::min(kForwardRowsMax, rows_max_ * 2);
   return 0;
@@ -124,7 +142,7 @@ uint64_t Forwarder::Refused(const std::vector<FleetRow>& rows, const HttpReply& 
     rows_max_ = rows.size() / 2;
     return 0;
   }
-  CountRejected(1, FirstLine(reply.body));
+  CountRejected(rows, FirstLine(reply.body));
   PassOver(rows);
   return 0;
 }
@@ -158,7 +176,7 @@ void Forwarder::PassOver(const std::vector<FleetRow>& rows) {
     uint64_t& lane = sent_[static_cast<size_t>(LaneOf(row.kind))];
     lane = std::max(lane, row.sequence);
   }
-  const Status written = WriteSent(options_.state_dir, sent_);
+  const Status written = WriteSent(options_.state_dir, sent_, refused_);
   // They will be sent again by whoever comes after us, and known there.
   if (!written.ok() && sent_is_written_) report_(written.message());
   sent_is_written_ = written.ok();
@@ -177,10 +195,21 @@ void Forwarder::ReportLoss() {
           " conclusions: it fills where nothing is sent for long");
 }
 
-void Forwarder::CountRejected(uint64_t rows, const std::string& why) {
+// What the run loses by it is said in its next state, by its daemon.
+void Forwarder::CountRejected(const std::vector<FleetRow>& rows, const std::string& why) {
   if (rejected_ == 0)
     report_("the gatherer rejects rows for good (" + why + "); further ones are only counted");
-  rejected_ += rows;
+  rejected_ += rows.size();
+  refused_.rows += rows.size();
+  for (const FleetRow& row : rows) {
+    if (row.run.empty() || row.kind == FleetKind::kStep) continue;
+    if (refused_.runs.size() >= kRefusedRunsMax && !refused_.runs.contains(row.run))
+      refused_.runs.erase(refused_.runs.begin());
+    RefusedRows::OfRun& of_run = refused_.runs[row.run];
+    const bool is_findings = row.kind == FleetKind::kFindings;
+    of_run.findings += is_findings ? 1 : 0;
+    of_run.records += is_findings ? RecordsIn(row.body) : 1;
+  }
 }
 
 }  // namespace nanwatch

@@ -7,7 +7,7 @@
 //
 // Rows leave the outbox only on the word of a nanwatch-gather, which names itself in a header of
 // each answer: they are committed, or it refuses them for good. A row that it refuses so is found
-// by halving, counted and passed over: it would hold up all others. Whatever else answers, as
+// by halving, counted for its run (outbox_reader.h) and passed over: it would hold up all others. Whatever else answers, as
 // another web server at a wrong address or a proxy on the way, changes nothing but when the next
 // try is. A Collector's acknowledgement counts where the user says that there is one.
 //
@@ -61,6 +61,7 @@ class Forwarder {
 
  private:
   Status OpenOutbox();
+  uint64_t NothingWaits();
   uint64_t SendRows(const std::vector<FleetRow>& rows);
   uint64_t Acknowledge(const std::vector<FleetRow>& rows, const HttpReply& reply);
   uint64_t Refused(const std::vector<FleetRow>& rows, const HttpReply& reply);
@@ -68,7 +69,7 @@ class Forwarder {
   uint64_t TryLater(const Status& why, uint64_t at_least_ns);
   void PassOver(const std::vector<FleetRow>& rows);
   void ReportLoss();
-  void CountRejected(uint64_t rows, const std::string& why);
+  void CountRejected(const std::vector<FleetRow>& rows, const std::string& why);
   [[nodiscard]] bool IsDue(const std::vector<FleetRow>& rows) const;
 
   Options options_;
@@ -80,7 +81,9 @@ class Forwarder {
   std::optional<OutboxReader> outbox_;
   uint64_t outbox_inode_ = 0;
   SentUpTo sent_;
+  RefusedRows refused_;
   bool sent_is_written_ = true;
+  Status kept_;                         // kNotFound: the daemon writes no more of it
   std::optional<int64_t> seen_change_;  // nothing waited when the database was at this count
   size_t rows_max_ = kForwardRowsMax;
   uint64_t sent_at_ns_ = 0;

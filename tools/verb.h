@@ -31,6 +31,7 @@ void AddAttachVerbs(CLI::App& app, VerbCall& call);  // attach and detach
 void AddCapsuleVerb(CLI::App& app, VerbCall& call);
 void AddReplayVerb(CLI::App& app, VerbCall& call);
 void AddServeVerb(CLI::App& app, VerbCall& call);
+void AddFleetVerb(CLI::App& app, VerbCall& call);
 void AddForwardVerb(CLI::App& app, VerbCall& call);
 void AddExportVerb(CLI::App& app, VerbCall& call);
 void AddConfigVerb(CLI::App& app, VerbCall& call);

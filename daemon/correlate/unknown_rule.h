@@ -30,8 +30,8 @@ namespace nanwatch {
 //                      were not off to measure the overhead; or a process died while they were off
 // Where none of these holds, correlate.cc may give killed_in_bad_step (death_rule.h),
 // skip_not_explained or skip_not_seen (scaler_rule.h), update_not_seen (unapplied_rule.h), or
-// not_followed (follow_rule.h). A fleet's answer gives ranks_not_heard or ranks_behind
-// (daemon/gather).
+// not_followed (follow_rule.h). A fleet's answer gives ranks_not_heard, ranks_behind,
+// runs_left_out, findings_missing or launch_by_clocks (daemon/gather/fleet_verdict.h).
 // The first five hold beside processes that were observed, too; the next three only without any.
 // `auto` leaves out steps by design and returns to the parameters they wrote, so its idle steps
 // give no reason; the report says how many there were.

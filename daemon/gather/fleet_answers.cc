@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/fleet/otlp_logs.h"
+#include "daemon/gather/fleet_hosts.h"
 #include "daemon/gather/fleet_verdict.h"
 #include "daemon/gather/launches.h"
 #include "daemon/report/json_report.h"
@@ -18,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kPath[] = "/api/v1/jobs";
+constexpr char kHosts[] = "/api/v1/hosts";
 constexpr char kVerdict[] = "/verdict";
 constexpr uint64_t kKeptNs = 2 * kNsPerSecond;
 constexpr size_t kKeptMax = 16;
@@ -47,13 +49,17 @@ std::string JsonOfFleet(const FleetVerdict& fleet) {
                        {"ranks_heard", fleet.ranks_heard()},
                        {"ranks_silent", ListOf(fleet.ranks_silent())},
                        {"ranks_behind", ListOf(fleet.ranks_behind())},
+                       {"findings_missing", fleet.findings_missing()},
+                       {"runs_left_out", fleet.runs_left_out()},
                        {"launch", fleet.launch()},
+                       {"launch_by_clocks", fleet.launch_by_clocks()},
                        {"other_launches", ListOf(fleet.other_launches())},
                        {"lost", Json{{"findings", fleet.lost().findings()},
                                      {"runs", fleet.lost().runs()},
                                      {"conclusions", fleet.lost().conclusions()},
                                      {"steps", fleet.lost().steps()},
-                                     {"outboxes", fleet.lost().outboxes()}}}};
+                                     {"outboxes", fleet.lost().outboxes()},
+                                     {"refused", fleet.lost().refused()}}}};
   return Dump(json);
 }
 
@@ -72,6 +78,20 @@ std::string JsonOfJobs(const std::vector<FleetJob>& jobs) {
   return Dump(Json{{"schema", "nanwatch.fleet_jobs/1"}, {"jobs", std::move(list)}});
 }
 
+std::string JsonOfHosts(const FleetIncidents& incidents) {
+  Json list = Json::array();
+  for (const FleetHost& host : HostsThatStandOut(incidents.incidents)) {
+    list.push_back(Json{{"host", host.host},
+                        {"launches", host.launches},
+                        {"incidents", host.incidents},
+                        {"op", host.op},
+                        {"layer", host.layer}});
+  }
+  return Dump(Json{{"schema", "nanwatch.fleet_hosts/1"},
+                   {"hosts", std::move(list)},
+                   {"older_incidents_left_out", !incidents.is_whole}});
+}
+
 // "train@3f9c01d2" as job and launch; another id has no launch.
 std::pair<std::string, std::string> PartsOf(const std::string& id) {
   constexpr size_t kDigits = 8;
@@ -86,9 +106,10 @@ Result<FleetVerdict> JudgeJob(FleetReader& reader, const std::string& id) {
   const std::pair<std::string, std::string> parts = PartsOf(id);
   const std::string& job = parts.first;
   const std::string& launch = parts.second;
-  Result<std::vector<FleetRun>> runs = reader.RunsOfJob(job);
+  Result<FleetRuns> runs = reader.RunsOfJob(job);
   if (!runs.ok()) return runs.status();
-  std::vector<FleetLaunch> launches = SplitLaunches(*std::move(runs));
+  FleetGaps gaps = {.runs_left_out = runs->left_out};
+  std::vector<FleetLaunch> launches = SplitLaunches(std::move(runs->runs));
   const auto asked = launch.empty()
                          ? std::prev(launches.end())
                          : std::find_if(launches.begin(), launches.end(),
@@ -100,7 +121,8 @@ Result<FleetVerdict> JudgeJob(FleetReader& reader, const std::string& id) {
   Result<OutboxLoss> lost = reader.LossOf(asked->runs);
   if (!lost.ok()) return lost.status();
   AddFindings(findings->bodies, findings->is_whole, asked->runs);
-  FleetVerdict fleet = JudgeFleet(asked->runs);
+  gaps.launch_by_clocks = asked->is_by_clocks;
+  FleetVerdict fleet = JudgeFleet(asked->runs, gaps);
   fleet.set_launch(asked->name);
   *fleet.mutable_lost() = *std::move(lost);
   for (auto other = launches.rbegin(); other != launches.rend(); ++other) {
@@ -116,6 +138,7 @@ HttpAnswer FleetAnswers::Answer(const HttpRequest& request) {
   if (!has_readers_)
     return {.status = 404,
             .body = "nothing is read here: start nanwatch-gather with --read-database\n"};
+  if (request.path == kHosts) return AnswerHosts();
   const std::string rest = request.path.substr(sizeof kPath - 1);
   const bool is_list = rest.empty();
   if (!is_list && (rest.size() <= sizeof kVerdict || rest[0] != '/' || !rest.ends_with(kVerdict)))
@@ -135,6 +158,17 @@ HttpAnswer FleetAnswers::Answer(const HttpRequest& request) {
   if (!made.ok()) return Failure(made.status());
   if (!is_list && request.accept == kOtlpType)
     return {.type = kOtlpType, .body = (*made)->protobuf};
+  return {.type = "application/json", .body = (*made)->json};
+}
+
+HttpAnswer FleetAnswers::AnswerHosts() {
+  const Result<std::shared_ptr<const Made>> made =
+      Ask(std::string(1, '\0'), [](FleetReader& reader) -> Result<Made> {
+        const Result<FleetIncidents> incidents = reader.Incidents();
+        if (!incidents.ok()) return incidents.status();
+        return Made{.json = JsonOfHosts(*incidents)};
+      });
+  if (!made.ok()) return Failure(made.status());
   return {.type = "application/json", .body = (*made)->json};
 }
 

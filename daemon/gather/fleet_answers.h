@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is answered about the jobs of a fleet.
 //
-//   GET /api/v1/jobs   /api/v1/jobs/ID/verdict   /api/v1/jobs/ID@LAUNCH/verdict
+//   GET /api/v1/jobs   /api/v1/jobs/ID/verdict   /api/v1/jobs/ID@LAUNCH/verdict   /api/v1/hosts
 //
 // A verdict is the document of one host with a member `fleet` more; asked for as
 // application/x-protobuf it is a FleetVerdict. Without LAUNCH it is that of the newest one. An
@@ -37,7 +37,7 @@ class FleetAnswers {
   FleetAnswers(std::vector<std::unique_ptr<FleetReader>> readers, const Clock& clock)
       : has_readers_(!readers.empty()), idle_readers_(std::move(readers)), clock_(clock) {}
 
-  // For a path that begins with /api/v1/jobs.
+  // For a path that begins with /api/v1/jobs, or is /api/v1/hosts.
   [[nodiscard]] HttpAnswer Answer(const HttpRequest& request);
 
  private:
@@ -51,6 +51,7 @@ class FleetAnswers {
   };
   using Make = std::function<Result<Made>(FleetReader& reader)>;
 
+  [[nodiscard]] HttpAnswer AnswerHosts();
   // What is kept under this name, or made anew by one of those who ask for it.
   [[nodiscard]] Result<std::shared_ptr<const Made>> Ask(const std::string& name, const Make& make);
   [[nodiscard]] static Result<Made> MakeIfThereIsMemory(const Make& make, FleetReader& reader);

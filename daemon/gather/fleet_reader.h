@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/base/status.h"
+#include "daemon/gather/fleet_hosts.h"
 #include "daemon/gather/fleet_run.h"
 #include "daemon/gather/fleet_verdict.h"
 #include "fleet.pb.h"
@@ -19,6 +20,7 @@ inline constexpr int kFleetJobsMax = 1'000;
 // Of one job that are read for a verdict; the bytes are of bodies.
 inline constexpr size_t kFleetRunsMax = 100'000;
 inline constexpr size_t kFleetRowsMax = 200'000;
+inline constexpr size_t kFleetIncidentsMax = 50'000;
 inline constexpr size_t kFleetBytesMax = size_t{256} << 20;
 
 struct FleetJob {
@@ -32,9 +34,19 @@ struct FleetJob {
   std::string heard_at = {};  // of the newest row, UTC
 };
 
+struct FleetRuns {
+  std::vector<FleetRun> runs;
+  uint64_t left_out = 0;  // beyond kFleetRunsMax or kFleetBytesMax
+};
+
 struct FleetFindings {
   FindingsByRun bodies;
   bool is_whole = true;  // false: there are more than kFleetRowsMax or kFleetBytesMax
+};
+
+struct FleetIncidents {
+  std::vector<HostIncident> incidents;
+  bool is_whole = true;  // false: there are more than kFleetIncidentsMax
 };
 
 class FleetReader {
@@ -44,10 +56,12 @@ class FleetReader {
   virtual Result<std::vector<FleetJob>> Jobs() = 0;
   // The newest state of each run of a job; where there are too many, of those heard of last.
   // kNotFound: nobody reported such a job.
-  virtual Result<std::vector<FleetRun>> RunsOfJob(const std::string& job) = 0;
+  virtual Result<FleetRuns> RunsOfJob(const std::string& job) = 0;
   // Of these runs. Where not all have room, the first of each run come before others.
   virtual Result<FleetFindings> FindingsOf(const std::string& job,
                                            const std::vector<FleetRun>& runs) = 0;
+  // Of all jobs, as hosts concluded them; those that came last.
+  virtual Result<FleetIncidents> Incidents() = 0;
   // What the daemons that report these runs say they let go of, all together.
   virtual Result<OutboxLoss> LossOf(const std::vector<FleetRun>& runs) = 0;
 };

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/gather/fleet_verdict.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -45,33 +49,118 @@ void NameSilent(const Ranks& ranks, FleetVerdict& fleet) {
   }
 }
 
+// ---- findings
+
+// Records in a serialized RunFacts, up to where it makes no sense.
+uint64_t CountRecords(const std::string& body) {
+  using Wire = google::protobuf::internal::WireFormatLite;
+  constexpr uint32_t kRecord =
+      Wire::MakeTag(RunFacts::kRecordsFieldNumber, Wire::WIRETYPE_LENGTH_DELIMITED);
+  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(body.data()),
+                                                static_cast<int>(body.size()));
+  uint64_t count = 0;
+  while (const uint32_t tag = stream.ReadTag()) {
+    count += tag == kRecord ? 1 : 0;
+    if (!Wire::SkipField(&stream, tag)) break;
+  }
+  return count;
+}
+
+uint64_t CountRecords(const std::vector<std::string>& bodies) {
+  return std::accumulate(
+      bodies.begin(), bodies.end(), uint64_t{0},
+      [](uint64_t sum, const std::string& body) { return sum + CountRecords(body); });
+}
+
+// From the smallest on, each takes what it has or an equal share of what is left.
+uint64_t RecordsPerRun(std::vector<uint64_t> counts, uint64_t records_max) {
+  std::sort(counts.begin(), counts.end());
+  uint64_t left = records_max;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const uint64_t share = left / (counts.size() - i);
+    if (counts[i] > share) return std::max(kFleetRecordsPerRunLeast, share);
+    left -= counts[i];
+  }
+  return records_max;
+}
+
+// Record by record, so that no more of them are ever in memory than are kept.
+RunFacts FactsIn(const std::vector<std::string>& bodies, uint64_t count, uint64_t records_max) {
+  const uint64_t kept = std::min(count, records_max);
+  const uint64_t first = kept - (count > kept ? kept / 5 : 0);
+  const uint64_t newest_from = count - (kept - first);
+  RunFacts all;
+  uint64_t at = 0;
+  for (const std::string& body : bodies) {
+    RunFacts facts;
+    if (!facts.ParseFromString(body)) {
+      at += CountRecords(body);
+      continue;
+    }
+    for (Record& record : *facts.mutable_records()) {
+      if (at < first || at >= newest_from) *all.add_records() = std::move(record);
+      ++at;
+    }
+    facts.clear_records();
+    all.MergeFrom(facts);
+    if (all.reach_size() > kReachMax)
+      all.mutable_reach()->DeleteSubrange(kReachMax, all.reach_size() - kReachMax);
+  }
+  all.clear_run();
+  all.clear_state();
+  all.clear_findings_sent();
+  return all;
+}
+
+// ---- what is missing
+
+// Why a launch is not judged as a whole, one word; "": it is.
+std::string WhyIncomplete(const FleetVerdict& fleet, int32_t heard) {
+  if (heard < fleet.ranks_expected()) return "ranks_not_heard";
+  if (fleet.ranks_behind_count() > 0) return "ranks_behind";
+  if (fleet.runs_left_out() > 0) return "runs_left_out";
+  if (fleet.findings_missing() > 0) return "findings_missing";
+  return fleet.launch_by_clocks() ? "launch_by_clocks" : "";
+}
+
+// What makes an origin other than exact: one of those that are not here may have begun it.
+const char* UnseenWord(const std::string& why) {
+  if (why == "findings_missing") return "findings";
+  return why == "launch_by_clocks" ? "launch" : "ranks";
+}
+
 }  // namespace
 
 // All of a run at once: to merge one row after the other takes the square of their number.
-void AddFindings(const FindingsByRun& findings, bool is_whole, std::vector<FleetRun>& runs) {
-  for (FleetRun& run : runs) {
-    if (!is_whole) {
-      RunState& state = *run.facts.mutable_state();
-      state.set_records_dropped(state.records_dropped() + 1);
-    }
+void AddFindings(const FindingsByRun& findings, bool is_whole, std::vector<FleetRun>& runs,
+                 uint64_t records_max) {
+  std::map<std::string, uint64_t> counts;
+  for (const FleetRun& run : runs) {
     const auto found = findings.find(run.run);
-    if (found == findings.end()) continue;
-    RunFacts all;
-    for (const std::string& body : found->second) {
-      if (!all.MergeFromString(body)) continue;
-      if (all.reach_size() > kReachMax)
-        all.mutable_reach()->DeleteSubrange(kReachMax, all.reach_size() - kReachMax);
-    }
-    all.clear_run();
-    all.clear_state();
+    if (found != findings.end()) counts[run.run] = CountRecords(found->second);
+  }
+  std::vector<uint64_t> all;
+  all.reserve(counts.size());
+  for (const auto& [run, count] : counts) all.push_back(count);
+  const uint64_t each = RecordsPerRun(std::move(all), records_max);
+  for (FleetRun& run : runs) {
+    RunState& state = *run.facts.mutable_state();
+    if (!is_whole) state.set_records_dropped(state.records_dropped() + 1);
+    const auto found = findings.find(run.run);
+    const uint64_t rows = found == findings.end() ? 0 : found->second.size();
+    run.findings_missing =
+        run.facts.findings_sent() - std::min<uint64_t>(run.facts.findings_sent(), rows);
+    if (rows == 0) continue;
+    const uint64_t count = counts[run.run];
+    state.set_records_thinned(state.records_thinned() + count - std::min(count, each));
     RunFacts facts;
-    MergeInto(facts, all);
+    MergeInto(facts, FactsIn(found->second, count, each));
     MergeInto(facts, run.facts);
     run.facts = std::move(facts);
   }
 }
 
-FleetVerdict JudgeFleet(const std::vector<FleetRun>& runs) {
+FleetVerdict JudgeFleet(const std::vector<FleetRun>& runs, const FleetGaps& gaps) {
   std::vector<RunFacts> facts;
   facts.reserve(runs.size());
   for (const FleetRun& run : runs) facts.push_back(run.facts);
@@ -87,19 +176,21 @@ FleetVerdict JudgeFleet(const std::vector<FleetRun>& runs) {
     if (fleet.ranks_behind_size() < kRanksNamed) fleet.add_ranks_behind(rank);
   }
   NameSilent(ranks, fleet);
+  for (const FleetRun& run : runs)
+    fleet.set_findings_missing(fleet.findings_missing() + run.findings_missing);
+  fleet.set_runs_left_out(gaps.runs_left_out);
+  fleet.set_launch_by_clocks(gaps.launch_by_clocks);
+  const std::string why = WhyIncomplete(fleet, heard);
+  if (why.empty()) return fleet;
   Verdict& verdict = *fleet.mutable_verdict();
-  const bool looks_well = verdict.verdict() == "clean" || verdict.verdict() == "expected";
-  // One of those that are not here may have begun it.
-  if (heard < ranks.expected || behind > 0) {
-    for (Incident& incident : *verdict.mutable_incidents()) {
-      Finding& origin = *incident.mutable_origin();
-      if (origin.exact()) origin.add_unseen("ranks");
-      origin.set_exact(false);
-    }
+  for (Incident& incident : *verdict.mutable_incidents()) {
+    Finding& origin = *incident.mutable_origin();
+    if (origin.exact()) origin.add_unseen(UnseenWord(why));
+    origin.set_exact(false);
   }
-  if (looks_well && (heard < ranks.expected || behind > 0)) {
+  if (verdict.verdict() == "clean" || verdict.verdict() == "expected") {
     verdict.set_verdict("unknown");
-    verdict.set_unknown_because(heard < ranks.expected ? "ranks_not_heard" : "ranks_behind");
+    verdict.set_unknown_because(why);
   }
   return fleet;
 }

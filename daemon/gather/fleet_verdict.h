@@ -19,15 +19,35 @@ namespace nanwatch {
 // every ten seconds, a long one every minute (daemon/store/outbox.h).
 inline constexpr int64_t kFleetSilentSeconds = 180;
 
+// A launch is judged by so many records: each of its runs by at most the same number, what others
+// do not use included, and by no fewer than the second figure. Of a run that has more, the first
+// and the newest.
+inline constexpr uint64_t kFleetRecordsMax = 256'000;
+inline constexpr uint64_t kFleetRecordsPerRunLeast = 8;
+
 // The bodies of a run's findings, as its daemon numbered them.
 using FindingsByRun = std::map<std::string, std::vector<std::string>>;
 
-// Adds their findings to `runs`. `is_whole`: whether these are all that there are; where not, the
-// verdict says that some were lost.
-void AddFindings(const FindingsByRun& findings, bool is_whole, std::vector<FleetRun>& runs);
+// Adds their findings to `runs`, at most `records_max` records, and counts what is left out.
+// `is_whole`: whether these are all that there are; where not, the verdict says that some were
+// lost.
+void AddFindings(const FindingsByRun& findings, bool is_whole, std::vector<FleetRun>& runs,
+                 uint64_t records_max = kFleetRecordsMax);
 
-// A launch that looks clean is `unknown` while ranks of it were not heard of (`ranks_not_heard`),
-// or fell silent before they ended (`ranks_behind`).
-[[nodiscard]] FleetVerdict JudgeFleet(const std::vector<FleetRun>& runs);
+// What is known to be missing beside the runs themselves.
+struct FleetGaps {
+  uint64_t runs_left_out = 0;     // there are more than were read
+  bool launch_by_clocks = false;  // runs of another launch may be among them, or some elsewhere
+};
+
+// A launch that looks clean is `unknown` where
+//   ranks_not_heard    ranks of it were not heard of,
+//   ranks_behind       or fell silent before they ended,
+//   runs_left_out      it has more runs than were read,
+//   findings_missing   findings that its runs have made are not here yet,
+//   launch_by_clocks   only the clocks of hosts tell its runs from those of another launch.
+// Where one of these holds, no origin is exact.
+[[nodiscard]] FleetVerdict JudgeFleet(const std::vector<FleetRun>& runs,
+                                      const FleetGaps& gaps = {});
 
 }  // namespace nanwatch

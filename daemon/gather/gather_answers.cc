@@ -25,8 +25,11 @@ HttpAnswer GatherAnswers::Answer(const HttpRequest& request) {
   if (request.is_post) return Text(404, "logs are taken at /v1/logs");
   if (request.path == "/metrics") return Metrics();
   if (request.path == "/healthz") return Health();
-  if (request.path.starts_with("/api/v1/jobs")) return fleet_.Answer(request);
-  return Text(404, "there is nothing here: see /v1/logs, /api/v1/jobs, /metrics, /healthz");
+  if (request.path.starts_with("/api/v1/jobs") || request.path == "/api/v1/hosts")
+    return fleet_.Answer(request);
+  return Text(404,
+              "there is nothing here: see /v1/logs, /api/v1/jobs, /api/v1/hosts, /metrics, "
+              "/healthz");
 }
 
 HttpAnswer GatherAnswers::TakeLogs(const HttpRequest& request) {

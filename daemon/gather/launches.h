@@ -5,9 +5,12 @@
 // Runs are of one launch where they share what their environment says of it and the attempt; where
 // none of them began more than kFleetLaunchGapNs after all others were heard of last; and where no
 // host ran the same program as the same rank a second time, after the first had ended. The first
-// two hold whatever the clocks of hosts are, within minutes; the last compares times of one host
-// alone. Where a launch is taken apart too far, its ranks are missing, and its verdict is
-// `unknown`.
+// two hold whatever the clocks of hosts are, within minutes; of the last, the n-th time of one rank
+// goes with the n-th of another, and each host compares its own times alone. A run of which the
+// environment says nothing goes with others of its host, or with the only launch there is.
+//
+// Where only clocks of several hosts are left to tell, the launch says so (`is_by_clocks`). Where a
+// launch is taken apart too far, its ranks are missing, and its verdict is `unknown`.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +27,8 @@ struct FleetLaunch {
   std::string name = {};  // "3f9c01d2": JOB@3f9c01d2 asks for it
   int32_t attempt = 0;
   uint64_t began_ns = 0;  // the newest of its runs, by that host's clock
+  // Nothing but a comparison of clocks of several hosts tells its runs from others of the id.
+  bool is_by_clocks = false;
   std::vector<FleetRun> runs = {};
 };
 

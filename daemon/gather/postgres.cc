@@ -210,23 +210,29 @@ bool MakeDay(pqxx::connection& connection, int64_t day) {
   return true;
 }
 
-int DropDaysBefore(pqxx::connection& connection, int64_t first_kept,
-                   const std::vector<std::string>& partitions) {
-  int dropped = 0;
+// A day is that of its senders' clocks: rows that came lately stay, however old they say they are.
+void DropDaysBefore(pqxx::connection& connection, int64_t first_kept, int keep_days,
+                    const std::vector<std::string>& partitions, FleetMaintenance& done) {
   for (const std::string& name : partitions) {
     const int64_t day = DayOfPartition(name);
     if (day < 0 || day >= first_kept) continue;
     pqxx::work transaction(connection);
-    transaction.exec("DROP TABLE nanwatch." + transaction.quote_name(name));
+    const std::string table = "nanwatch." + transaction.quote_name(name);
+    const std::string is_new = fmt::format("received_at >= CURRENT_DATE - {}", keep_days);
+    transaction.exec(fmt::format("LOCK TABLE {} IN SHARE MODE", table));
+    const bool has_new =
+        !transaction.exec(fmt::format("SELECT 1 FROM {} WHERE {} LIMIT 1", table, is_new)).empty();
+    transaction.exec(has_new ? fmt::format("DELETE FROM {} WHERE NOT ({})", table, is_new)
+                             : fmt::format("DROP TABLE {}", table));
     transaction.commit();
-    ++dropped;
+    ++(has_new ? done.days_kept : done.days_dropped);
   }
   pqxx::work transaction(connection);
-  const std::string before = " WHERE received_at < " + transaction.quote(DayText(first_kept));
-  transaction.exec("DELETE FROM nanwatch.fact_other" + before);
-  transaction.exec("DELETE FROM nanwatch.run" + before);
+  for (const char* table : {"nanwatch.fact_other", "nanwatch.run"}) {
+    transaction.exec(
+        fmt::format("DELETE FROM {} WHERE received_at < CURRENT_DATE - {}", table, keep_days));
+  }
   transaction.commit();
-  return dropped;
 }
 
 }  // namespace
@@ -249,7 +255,7 @@ Result<FleetMaintenance> MaintainFleet(const std::string& connection, int64_t to
                       [&](const std::string& name) { return DayOfPartition(name) == day; });
       if (!is_there && MakeDay(database, day)) ++done.days_made;
     }
-    done.days_dropped = DropDaysBefore(database, today_days - keep_days, partitions);
+    DropDaysBefore(database, today_days - keep_days, keep_days, partitions, done);
   });
   if (!status.ok()) return status;
   if (done.version_before > kFleetSchemaVersion)

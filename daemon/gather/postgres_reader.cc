@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "daemon/gather/fleet_hosts.h"
 #include "daemon/gather/fleet_reader.h"
 #include "daemon/gather/postgres_call.h"
 
@@ -19,8 +20,8 @@ constexpr char kJobs[] =
     " FROM nanwatch.run GROUP BY job ORDER BY MAX(received_at) DESC LIMIT ";
 
 constexpr char kRuns[] =
-    "SELECT daemon, run, launch, sequence, recorded_ns, heard_ago, body FROM ("
-    " SELECT daemon, run, launch, sequence, recorded_ns, body,"
+    "SELECT daemon, run, launch, sequence, recorded_ns, heard_ago, body, all_runs FROM ("
+    " SELECT daemon, run, launch, sequence, recorded_ns, body, COUNT(*) OVER () AS all_runs,"
     "  CAST(EXTRACT(EPOCH FROM CURRENT_TIMESTAMP - received_at) AS bigint) AS heard_ago,"
     "  SUM(LENGTH(body)) OVER (ORDER BY received_at DESC, daemon, run, sequence) AS bytes"
     "  FROM nanwatch.run WHERE job = $1) AS runs"
@@ -37,6 +38,12 @@ constexpr char kFindings[] =
     "   FROM nanwatch.fact WHERE job = $1 AND kind = 2 AND run = ANY (CAST($2 AS text[]))"
     "  ) AS numbered) AS counted"
     " WHERE bytes <= $3 ORDER BY place, sequence, run LIMIT $4";
+
+constexpr char kIncidents[] =
+    "SELECT of_run.host, of_run.launch, of_run.attempt, incident.job, incident.body FROM ("
+    " SELECT daemon, job, run, body FROM nanwatch.fact WHERE kind = 4"
+    " ORDER BY received_at DESC LIMIT $1) AS incident"
+    " JOIN nanwatch.run AS of_run ON of_run.daemon = incident.daemon AND of_run.run = incident.run";
 
 constexpr char kLosses[] =
     "SELECT body FROM nanwatch.fact AS loss WHERE kind = 6 AND job = ''"
@@ -78,10 +85,14 @@ class PostgresReader final : public FleetReader {
     return jobs;
   }
 
-  Result<std::vector<FleetRun>> RunsOfJob(const std::string& job) override {
+  Result<FleetRuns> RunsOfJob(const std::string& job) override {
     std::map<std::string, FleetRun> runs;  // two daemons may report one: the newest counts
+    FleetRuns found;
     const Status done = Read([&](pqxx::read_transaction& transaction) {
-      for (const auto& row : transaction.exec_params(kRuns, job, kFleetBytesMax, kFleetRunsMax)) {
+      const pqxx::result rows = transaction.exec_params(kRuns, job, kFleetBytesMax, kFleetRunsMax);
+      if (!rows.empty())
+        found.left_out = rows[0][7].as<uint64_t>() - static_cast<uint64_t>(rows.size());
+      for (const auto& row : rows) {
         FleetRun run = {.daemon = row[0].as<std::string>(),
                         .run = row[1].as<std::string>(),
                         .launch = row[2].as<std::string>(),
@@ -94,11 +105,10 @@ class PostgresReader final : public FleetReader {
       }
     });
     if (!done.ok()) return done;
-    std::vector<FleetRun> found;
     for (auto& [id, run] : runs) {
-      if (!run.run.empty()) found.push_back(std::move(run));
+      if (!run.run.empty()) found.runs.push_back(std::move(run));
     }
-    if (found.empty())
+    if (found.runs.empty())
       return Status(ErrorKind::kNotFound,
                     "no job of that id was reported: /api/v1/jobs lists them");
     return found;
@@ -124,6 +134,23 @@ class PostgresReader final : public FleetReader {
     return findings;
   }
 
+  Result<FleetIncidents> Incidents() override {
+    FleetIncidents found;
+    const Status done = Read([&](pqxx::read_transaction& transaction) {
+      const pqxx::result rows = transaction.exec_params(kIncidents, kFleetIncidentsMax + 1);
+      found.is_whole = static_cast<size_t>(rows.size()) <= kFleetIncidentsMax;
+      for (const auto& row : rows) {
+        HostIncident one = {.host = row[0].as<std::string>(),
+                            .launch = row[3].as<std::string>() + '\n' + row[1].as<std::string>() +
+                                      '\n' + row[2].as<std::string>()};
+        if (one.incident.ParseFromString(BytesOf(row[4])))
+          found.incidents.push_back(std::move(one));
+      }
+    });
+    if (!done.ok()) return done;
+    return found;
+  }
+
   Result<OutboxLoss> LossOf(const std::vector<FleetRun>& runs) override {
     OutboxLoss all;
     std::set<std::string> daemons;
@@ -137,6 +164,7 @@ class PostgresReader final : public FleetReader {
         all.set_runs(all.runs() + loss.runs());
         all.set_conclusions(all.conclusions() + loss.conclusions());
         all.set_outboxes(all.outboxes() + loss.outboxes());
+        all.set_refused(all.refused() + loss.refused());
       }
     });
     if (!done.ok()) return done;

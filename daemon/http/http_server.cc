@@ -19,11 +19,11 @@
 // Inflates a body piece by piece, and stops where it is too long.
 #define CPPHTTPLIB_ZLIB_SUPPORT
 #include "cpp-httplib/httplib.hpp"
+#include "daemon/http/connection_threads.h"
 
 namespace nanwatch {
 namespace {
 
-constexpr size_t kThreadsAlways = 2;
 constexpr int kRequestsPerConnection = 10'000;
 constexpr int kBusyRetrySeconds = 1;
 
@@ -144,6 +144,16 @@ class BoundedServer final : public httplib::Server {
 
 thread_local bool BoundedServer::request_read_ = false;
 
+class ConnectionQueue final : public httplib::TaskQueue {
+ public:
+  explicit ConnectionQueue(size_t connections_max) : threads_(connections_max, connections_max) {}
+  bool enqueue(std::function<void()> job) override { return threads_.Run(std::move(job)); }
+  void shutdown() override { threads_.End(); }
+
+ private:
+  ConnectionThreads threads_;
+};
+
 void Fill(const HttpAnswer& answer, const HttpServerOptions& options, httplib::Response& response) {
   response.status = answer.status;
   response.set_header("Content-Security-Policy", answer.policy + "; frame-ancestors 'none'");
@@ -235,9 +245,7 @@ class Httplib final : public HttpServer {
         room_(options_.bodies_bytes_max) {
     const size_t connections_max = options_.connections_max;
     server_.SetManyConnections(std::max<size_t>(1, connections_max / 4 * 3));
-    server_.new_task_queue = [connections_max] {
-      return new httplib::ThreadPool(kThreadsAlways, connections_max, connections_max);
-    };
+    server_.new_task_queue = [connections_max] { return new ConnectionQueue(connections_max); };
     server_.set_read_timeout(5);
     server_.set_write_timeout(5);
     server_.set_payload_max_length(options_.body_bytes_max);

@@ -23,8 +23,15 @@ Result<Store> OpenLimitedStore(const DaemonOptions& options, Store::WhenDamaged 
 Result<Store> OpenStore(const DaemonOptions& options, Store::WhenDamaged when_damaged,
                         const Clock& clock, Listener& listener) {
   Result<Store> store = OpenLimitedStore(options, when_damaged);
-  if (!store.ok() || !options.outbox) return store;
-  OutboxOptions outbox = {.launch_of = LaunchOfProcess};
+  if (!store.ok()) return store;
+  if (!options.outbox) {
+    if (Status left = store->LeaveOutbox(clock.real_ns()); !left.ok())
+      listener.Trouble("the outbox cannot be switched off: " + left.message());
+    return store;
+  }
+  OutboxOptions outbox = {
+      .launch_of = LaunchOfProcess,
+      .on_damage = [&listener](const std::string& sentence) { listener.Trouble(sentence); }};
   if (options.database_bytes_max != 0) outbox.bytes_max = options.database_bytes_max / 4;
   const Result<std::string> note = store->KeepOutbox(clock.real_ns(), outbox);
   if (!note.ok()) {

@@ -29,6 +29,11 @@ bool IsOpInDoubt(const Finding& origin) {
 // Why it may not be the op that is named.
 std::string UnseenText(const Finding& origin) {
   const auto is = [&origin](const char* what) { return IsUnseen(origin, what); };
+  if (origin.unseen_size() == 1) {
+    if (is("ranks")) return ", or an op before it on a rank that was not heard of to the end";
+    if (is("findings")) return ", or an op before it whose record is not here yet";
+    if (is("launch")) return ", or an op of another launch: only clocks tell them apart";
+  }
   if (origin.class_() == "external") {
     if (!origin.candidates().empty()) {
       const PossibleMaker& candidate = origin.candidates(0);

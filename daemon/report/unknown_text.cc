@@ -211,6 +211,22 @@ UnknownText RanksBehind(const Verdict& verdict) {
           "look on their hosts whether they still run, and whether `nanwatch forward` does"};
 }
 
+UnknownText RunsLeftOut(const Verdict& verdict) {
+  return {SeenSoFar(verdict) + ", but the job has more processes than a verdict is made of",
+          "give each training a NANWATCH_JOB of its own, and ask for that"};
+}
+
+UnknownText FindingsMissing(const Verdict& verdict) {
+  return {SeenSoFar(verdict) + ", but findings that its processes have made are not here yet",
+          "ask again; where that does not help, look whether `nanwatch forward` runs on its hosts"};
+}
+
+UnknownText LaunchByClocks(const Verdict& verdict) {
+  return {SeenSoFar(verdict) +
+              ", but only the clocks of its hosts tell this launch from others of the same id",
+          "give each launch a NANWATCH_JOB of its own"};
+}
+
 }  // namespace
 
 UnknownText TextOfUnknown(const Verdict& verdict) {
@@ -235,6 +251,9 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   if (reason == "import_failed") return ImportFailed();
   if (reason == "ranks_not_heard") return RanksNotHeard(verdict);
   if (reason == "ranks_behind") return RanksBehind(verdict);
+  if (reason == "runs_left_out") return RunsLeftOut(verdict);
+  if (reason == "findings_missing") return FindingsMissing(verdict);
+  if (reason == "launch_by_clocks") return LaunchByClocks(verdict);
   if (reason == "values_not_kept") {
     return {"non-finite values were counted, but their records are gone",
             "run it again under `nanwatch run`, so that a daemon reads the records as they are "

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/store/outbox_marker.h"
 #include "daemon/store/rows.h"
 #include "daemon/store/run_rows.h"
 
@@ -90,13 +91,60 @@ Result<Outbox> Outbox::Open(const Database& database, const std::string& databas
 
 void Outbox::Forget() {
   table_.Forget();
+  is_marked_ = false;
   written_.clear();
   said_.clear();
 }
 
-// ---- facts
+// ---- whatever happens to it, the facts are kept
+
+template <typename Work>
+Status Outbox::Guarded(const Work& work) {
+  if (!damage_.empty()) return SwitchOff(Status());
+  if (Status begun = database_->Execute("SAVEPOINT outbox"); !begun.ok()) return begun;
+  Status done = work();
+  // Of a full disk, a lock or too little memory the whole transaction fails, and is repeated.
+  const bool is_damage = done.kind() == ErrorKind::kCorrupt || done.kind() == ErrorKind::kInvalid;
+  if (!done.ok() && !is_damage) return done;
+  if (is_damage) {
+    if (Status undone = database_->Execute("ROLLBACK TO outbox"); !undone.ok()) return undone;
+  }
+  if (Status ended = database_->Execute("RELEASE outbox"); !ended.ok()) return ended;
+  return is_damage ? SwitchOff(done) : Status();
+}
+
+// Its marker may be damaged, too.
+Status Outbox::SwitchOff(const Status& why) {
+  if (damage_.empty()) {
+    damage_ = why.message();
+    if (table_.options().on_damage)
+      table_.options().on_damage("the outbox in " + table_.state_dir() +
+                                 " is damaged, and the fleet hears nothing of this host until the "
+                                 "daemon is started again: " +
+                                 damage_);
+  }
+  if (is_marked_) return Status();
+  is_marked_ = true;
+  if (Status begun = database_->Execute("SAVEPOINT marker"); !begun.ok()) return begun;
+  const Status written = WriteOutboxMarker(
+      *database_, {.is_kept = false, .since_real_ns = now_real_ns_, .damage = damage_});
+  if (!written.ok()) {
+    if (Status undone = database_->Execute("ROLLBACK TO marker"); !undone.ok()) return undone;
+  }
+  return database_->Execute("RELEASE marker");
+}
 
 Status Outbox::AddBatch(int64_t run, const RunBatch& batch, uint64_t now_real_ns) {
+  return Guarded([&] { return WriteBatch(run, batch, now_real_ns); });
+}
+
+Status Outbox::AddState(int64_t run, uint64_t now_real_ns) {
+  return Guarded([&] { return WriteState(run, now_real_ns); });
+}
+
+// ---- facts
+
+Status Outbox::WriteBatch(int64_t run, const RunBatch& batch, uint64_t now_real_ns) {
   if (Status advanced = Advance(now_real_ns); !advanced.ok()) return advanced;
   const FleetRow row = {.daemon = table_.daemon(),
                         .recorded_ns = now_real_ns,
@@ -118,7 +166,7 @@ Status Outbox::AddBatch(int64_t run, const RunBatch& batch, uint64_t now_real_ns
   uint64_t every_ns = batch.has_findings() ? kOutboxStormNs : kOutboxEveryNs;
   if (written.state_bytes > kOutboxLongState) every_ns *= kOutboxLongFactor;
   if (!batch.state.ended() && now_real_ns - written.state_ns < every_ns) return Status();
-  return AddState(run, now_real_ns);
+  return WriteState(run, now_real_ns);
 }
 
 // Whatever is added, the time goes on: what was sent is removed, and runs whose findings were let
@@ -133,7 +181,7 @@ Status Outbox::Advance(uint64_t now_real_ns) {
     const Result<int64_t> key = KeyOfRun(*database_, run);
     if (key.status().kind() == ErrorKind::kNotFound) continue;
     if (!key.ok()) return key.status();
-    if (Status added = AddState(*key, now_real_ns); !added.ok()) return added;
+    if (Status added = WriteState(*key, now_real_ns); !added.ok()) return added;
   }
   return Status();
 }
@@ -176,7 +224,7 @@ Status Outbox::AddFindings(const RunBatch& batch, FleetRow row, Written& written
   return flush();
 }
 
-Status Outbox::AddState(int64_t run, uint64_t now_real_ns) {
+Status Outbox::WriteState(int64_t run, uint64_t now_real_ns) {
   // A run may have ended before the daemon began; the row is of now.
   const uint64_t written_ns = std::max(now_real_ns, now_real_ns_);
   if (Status removed = table_.RemoveSent(written_ns); !removed.ok()) return removed;
@@ -198,9 +246,11 @@ Status Outbox::AddState(int64_t run, uint64_t now_real_ns) {
       return parsed;
   }
   const std::string id = read->Text(0);
-  const Result<uint64_t> lost = table_.LostRecordsOf(id);
-  if (!lost.ok()) return lost.status();
-  facts.mutable_state()->set_records_dropped(facts.state().records_dropped() + *lost);
+  const Result<OutboxLedger::Findings> findings = table_.FindingsOf(id);
+  if (!findings.ok()) return findings.status();
+  facts.set_findings_sent(findings->rows);
+  facts.mutable_state()->set_records_dropped(facts.state().records_dropped() +
+                                             findings->records_lost);
   if (Status sites = AddSites(*database_, run, kStateSitesBytes, facts); !sites.ok()) return sites;
   const Result<std::string> launch = table_.LaunchOf(id, facts.run());
   if (!launch.ok()) return launch.status();
@@ -279,12 +329,12 @@ Status Outbox::AddConclusions(FleetKind kind, const std::string& job,
 
 Status Outbox::AddIncidents(const std::string& job, const std::vector<Incident>& before,
                             const std::vector<Incident>& now) {
-  return AddConclusions(FleetKind::kIncident, job, before, now);
+  return Guarded([&] { return AddConclusions(FleetKind::kIncident, job, before, now); });
 }
 
 Status Outbox::AddWarnings(const std::string& job, const std::vector<Warning>& before,
                            const std::vector<Warning>& now) {
-  return AddConclusions(FleetKind::kWarning, job, before, now);
+  return Guarded([&] { return AddConclusions(FleetKind::kWarning, job, before, now); });
 }
 
 }  // namespace nanwatch

@@ -10,7 +10,9 @@
 // waits, and comes less often: the state of a run with the counts of its sites, an incident or a
 // warning whose counts moved.
 //
-// Every function but Open works inside the caller's transaction. One owner, one thread.
+// Every function but Open works inside the caller's transaction. Where its tables turn out to be
+// damaged, the transaction goes on without it, and it is off until the daemon is started again. One
+// owner, one thread.
 #pragma once
 
 #include <cstdint>
@@ -77,6 +79,11 @@ class Outbox {
 
   Outbox(const Database& database, OutboxTable table)
       : database_(&database), table_(std::move(table)) {}
+  template <typename Work>
+  Status Guarded(const Work& work);
+  Status SwitchOff(const Status& why);
+  Status WriteBatch(int64_t run, const RunBatch& batch, uint64_t now_real_ns);
+  Status WriteState(int64_t run, uint64_t now_real_ns);
   Status Advance(uint64_t now_real_ns);
   Status AddFindings(const RunBatch& batch, FleetRow row, Written& written);
   Result<bool> HasEnded(const std::string& job) const;
@@ -86,6 +93,8 @@ class Outbox {
 
   const Database* database_;
   OutboxTable table_;
+  std::string damage_;         // "": it is on
+  bool is_marked_ = false;     // as off, in the database
   uint64_t now_real_ns_ = 0;   // of the newest call that was given one
   uint64_t lost_said_ns_ = 0;  // when runs that lost records were last written for that
   std::unordered_map<int64_t, Written> written_;

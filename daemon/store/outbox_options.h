@@ -18,6 +18,8 @@ struct OutboxOptions {
   uint64_t rows_max = kOutboxRowsMax;
   // As LaunchOfProcess of daemon/ingest; asked once for each run. Null: no launch is known.
   std::function<std::string(const Run&)> launch_of = {};
+  // Gets a sentence when the outbox is switched off because its tables are damaged.
+  std::function<void(const std::string&)> on_damage = {};
 };
 
 }  // namespace nanwatch

@@ -3,16 +3,26 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
 
 #include "daemon/base/directories.h"
+#include "daemon/store/outbox_marker.h"
+#include "verdict.pb.h"
 
 namespace nanwatch {
 namespace {
 
 constexpr char kSentWord[] = "nanwatch.sent/1";
+constexpr char kRefusedWord[] = "refused";
+
+Status NoOutbox(const std::string& state_dir) {
+  return Status(ErrorKind::kNotFound,
+                "the daemon keeps no outbox in " + state_dir +
+                    ": set NANWATCH_OUTBOX=1 for it, or 'outbox = true' in nanwatch.toml");
+}
 
 }  // namespace
 
@@ -29,7 +39,19 @@ SentUpTo ReadSent(const std::string& state_dir) {
   return file && word == kSentWord ? sent : SentUpTo{};
 }
 
-Status WriteSent(const std::string& state_dir, const SentUpTo& sent) {
+RefusedRows ReadRefused(const std::string& state_dir) {
+  std::ifstream file(SentPath(state_dir));
+  std::string line, word;
+  std::getline(file, line);  // how far
+  RefusedRows refused;
+  if (!(file >> word >> refused.rows) || word != kRefusedWord) return {};
+  RefusedRows::OfRun of_run;
+  while (refused.runs.size() < kRefusedRunsMax && file >> word >> of_run.findings >> of_run.records)
+    refused.runs[word] = of_run;
+  return refused;
+}
+
+Status WriteSent(const std::string& state_dir, const SentUpTo& sent, const RefusedRows& refused) {
   const std::string path = SentPath(state_dir);
   const std::string fresh = path + ".new";
   {
@@ -37,6 +59,9 @@ Status WriteSent(const std::string& state_dir, const SentUpTo& sent) {
     file << kSentWord;
     for (const uint64_t lane : sent) file << ' ' << lane;
     file << '\n';
+    if (refused.rows > 0) file << kRefusedWord << ' ' << refused.rows << '\n';
+    for (const auto& [run, of_run] : refused.runs)
+      file << run << ' ' << of_run.findings << ' ' << of_run.records << '\n';
     file.close();
     if (!file) return Status::FromErrno(errno, "cannot write " + fresh);
   }
@@ -45,12 +70,18 @@ Status WriteSent(const std::string& state_dir, const SentUpTo& sent) {
   return Status();
 }
 
+uint64_t RecordsIn(const std::string& body) {
+  RunFacts facts;
+  (void)facts.ParseFromString(body);
+  return std::max<uint64_t>(1, static_cast<uint64_t>(facts.records_size()));
+}
+
 // ---- reading
 
 Result<OutboxLoss> ReadLoss(const Database& database) {
   Result<Statement> read = database.Prepare(
-      "SELECT lost_conclusions, lost_runs, lost_findings, lost_steps, lost_outboxes"
-      " FROM outbox_self");
+      "SELECT lost_conclusions, lost_runs, lost_findings, lost_steps, lost_outboxes,"
+      " (SELECT COALESCE(SUM(rows), 0) FROM outbox_refused WHERE run = '') FROM outbox_self");
   if (!read.ok()) return read.status();
   const Result<bool> row = read->Next();
   if (!row.ok()) return row.status();
@@ -61,15 +92,14 @@ Result<OutboxLoss> ReadLoss(const Database& database) {
   loss.set_findings(read->Unsigned(2));
   loss.set_steps(read->Unsigned(3));
   loss.set_outboxes(read->Unsigned(4));
+  loss.set_refused(read->Unsigned(5));
   return loss;
 }
 
 Result<OutboxReader> OutboxReader::Open(const std::string& state_dir) {
   const std::string path = DatabasePath(state_dir);
   struct stat info {};
-  const Status none(ErrorKind::kNotFound,
-                    "the daemon keeps no outbox in " + state_dir +
-                        ": set NANWATCH_OUTBOX=1 for it, or 'outbox = true' in nanwatch.toml");
+  const Status none = NoOutbox(state_dir);
   if (stat(path.c_str(), &info) != 0) return none;
   Result<Database> database = Database::Open(path, Database::Access::kRead);
   if (!database.ok()) return database.status();
@@ -77,7 +107,18 @@ Result<OutboxReader> OutboxReader::Open(const std::string& state_dir) {
       database->Ask("SELECT COUNT(*) FROM sqlite_master WHERE name = 'outbox_self'");
   if (!tables.ok()) return tables.status();
   if (*tables == 0) return none;
-  return OutboxReader(*std::move(database));
+  return OutboxReader(*std::move(database), state_dir);
+}
+
+Status OutboxReader::IsKept() const {
+  const Result<std::optional<OutboxMarker>> marker = ReadOutboxMarker(database_);
+  if (!marker.ok()) return marker.status();
+  if (!*marker || (*marker)->is_kept) return Status();
+  if ((*marker)->damage.empty()) return NoOutbox(state_dir_);
+  return Status(ErrorKind::kNotFound,
+                "the outbox in " + state_dir_ +
+                    " is damaged, and the daemon has switched it off: start nanwatchd again (" +
+                    (*marker)->damage + ")");
 }
 
 Result<std::vector<FleetRow>> OutboxReader::Pending(const SentUpTo& sent, size_t rows_max,

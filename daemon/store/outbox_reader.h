@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,27 @@ using SentUpTo = std::array<uint64_t, kFleetLanes>;
 [[nodiscard]] std::string SentPath(const std::string& state_dir);  // outbox.sent
 // All zero where there is no such file, or it makes no sense: then everything is sent again.
 [[nodiscard]] SentUpTo ReadSent(const std::string& state_dir);
-Status WriteSent(const std::string& state_dir, const SentUpTo& sent);
+
+// Rows that were sent and refused for good, since the file began. It is in the same file, so that
+// the database keeps its one writer; the daemon takes it over from there.
+struct RefusedRows {
+  struct OfRun {
+    uint64_t findings = 0;  // rows
+    uint64_t records = 0;   // in these, at least one each; and one for each other row but a step
+    bool operator==(const OfRun&) const = default;
+  };
+  uint64_t rows = 0;  // of all runs
+  std::map<std::string, OfRun> runs = {};
+  bool operator==(const RefusedRows&) const = default;
+};
+inline constexpr size_t kRefusedRunsMax = 256;  // that are named; beyond, others make room
+[[nodiscard]] RefusedRows ReadRefused(const std::string& state_dir);
+
+Status WriteSent(const std::string& state_dir, const SentUpTo& sent,
+                 const RefusedRows& refused = {});
+
+// Records in a row's body; 1 of one without: it had new sites.
+[[nodiscard]] uint64_t RecordsIn(const std::string& body);
 
 // What an outbox in this database let go of, to stay within its limits.
 [[nodiscard]] Result<OutboxLoss> ReadLoss(const Database& database);
@@ -37,6 +58,8 @@ class OutboxReader {
   [[nodiscard]] Result<std::vector<FleetRow>> Pending(const SentUpTo& sent, size_t rows_max,
                                                       size_t bytes_max) const;
   [[nodiscard]] Result<OutboxLoss> Loss() const { return ReadLoss(database_); }
+  // kNotFound: the daemon writes no more of it, and why.
+  [[nodiscard]] Status IsKept() const;
   // As Store::ChangeCounter.
   [[nodiscard]] Result<int64_t> ChangeCounter() const;
   // How many rows wait, and when the oldest of them was written, by the daemon's clock; 0: none.
@@ -47,8 +70,10 @@ class OutboxReader {
   [[nodiscard]] Result<Backlog> BacklogOf(const SentUpTo& sent) const;
 
  private:
-  explicit OutboxReader(Database database) : database_(std::move(database)) {}
+  OutboxReader(Database database, std::string state_dir)
+      : database_(std::move(database)), state_dir_(std::move(state_dir)) {}
   Database database_;
+  std::string state_dir_;
 };
 
 }  // namespace nanwatch

@@ -21,7 +21,6 @@ namespace {
 constexpr uint64_t kRemoveEveryNs = 1'000'000'000;
 constexpr int64_t kRowBytes = 200;  // what a row takes besides its body, about
 constexpr int kLetGoAtOnce = 64;
-constexpr size_t kOrdinalsMax = 10'000;  // runs that are remembered
 
 // Apart from the schema's version (schema.h): a database without an outbox does not know it.
 constexpr char kTables[] =
@@ -34,8 +33,6 @@ constexpr char kTables[] =
     "CREATE INDEX IF NOT EXISTS outbox_by_lane ON outbox (lane, sequence);"
     "CREATE INDEX IF NOT EXISTS outbox_by_ordinal ON outbox (lane, ordinal, sequence);"
     "CREATE INDEX IF NOT EXISTS outbox_by_subject ON outbox (kind, subject) WHERE subject <> '';"
-    "CREATE TABLE IF NOT EXISTS outbox_lost (run TEXT PRIMARY KEY, records INTEGER NOT NULL)"
-    " WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS outbox_launch (run TEXT PRIMARY KEY, launch TEXT NOT NULL)"
     " WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS outbox_self (version INTEGER NOT NULL, daemon TEXT NOT NULL,"
@@ -43,10 +40,13 @@ constexpr char kTables[] =
     " lost_runs INTEGER NOT NULL, lost_findings INTEGER NOT NULL, lost_steps INTEGER NOT NULL,"
     " lost_outboxes INTEGER NOT NULL)";
 
+constexpr char kDrop[] =
+    "DROP TABLE IF EXISTS outbox; DROP TABLE IF EXISTS outbox_launch;"
+    "DROP TABLE IF EXISTS outbox_self; DROP TABLE IF EXISTS outbox_lost;"
+    "DROP TABLE IF EXISTS outbox_findings; DROP TABLE IF EXISTS outbox_refused";
+
 // Of runs that the database keeps no more.
-constexpr char kSweep[] =
-    "DELETE FROM outbox_lost WHERE run NOT IN (SELECT id FROM run);"
-    "DELETE FROM outbox_launch WHERE run NOT IN (SELECT id FROM run)";
+constexpr char kSweep[] = "DELETE FROM outbox_launch WHERE run NOT IN (SELECT id FROM run)";
 
 // Of version 4 of RFC 9562.
 std::string NewUuid() {
@@ -83,13 +83,6 @@ const char* LostColumn(FleetLane lane) {
   return "lost_steps";
 }
 
-uint64_t RecordsIn(const std::string& body) {
-  RunFacts facts;
-  (void)facts.ParseFromString(body);
-  // A row without one had new sites.
-  return std::max<uint64_t>(1, static_cast<uint64_t>(facts.records_size()));
-}
-
 }  // namespace
 
 // ---- opening
@@ -103,14 +96,31 @@ Result<OutboxTable> OutboxTable::Open(const Database& database, const std::strin
   table.state_dir_ = database_path.substr(0, database_path.find_last_of('/'));
   Result<Transaction> transaction = Transaction::BeginWrite(database);
   if (!transaction.ok()) return transaction.status();
+  const Result<std::optional<OutboxMarker>> marker = ReadOutboxMarker(database);
+  if (!marker.ok()) return marker.status();
+  if (*marker && !(*marker)->damage.empty()) {
+    if (Status dropped = database.Execute(kDrop); !dropped.ok()) return dropped;
+  }
   if (Status made = database.Execute(kTables); !made.ok()) return made;
   if (Status swept = database.Execute(kSweep); !swept.ok()) return swept;
+  if (Status opened = table.ledger_.Open(); !opened.ok()) return opened;
+  // Before the first time of all, too, runs that go on have said something.
+  if (Status resumed = table.Resume(*marker); !resumed.ok()) return resumed;
   if (Status taken = table.TakeIdentity(database_path, now_real_ns, note); !taken.ok())
     return taken;
-  // Whoever wrote here before may not have said so.
-  if (Status read = table.ReadRunsThatLost(); !read.ok()) return read;
+  if (Status taken = table.TakeRefused(); !taken.ok()) return taken;
   if (Status committed = transaction->Commit(); !committed.ok()) return committed;
   return table;
+}
+
+// What was recorded while nothing was written here does not arrive.
+Status OutboxTable::Resume(const std::optional<OutboxMarker>& marker) {
+  if (marker && marker->is_kept) return Status();
+  // Rows that waited are gone as well; or there were none before.
+  const bool all_running = !marker || !marker->damage.empty();
+  const uint64_t since_real_ns = marker ? marker->since_real_ns : now_real_ns_;
+  if (Status lost = ledger_.CountUnwritten(since_real_ns, all_running); !lost.ok()) return lost;
+  return WriteOutboxMarker(*database_, {.is_kept = true, .since_real_ns = now_real_ns_});
 }
 
 Status OutboxTable::TakeIdentity(const std::string& database_path, uint64_t now_real_ns,
@@ -136,7 +146,8 @@ Status OutboxTable::TakeIdentity(const std::string& database_path, uint64_t now_
     // The file is as old as the first outbox here.
     has_loss_ = true;
     note = "the database in " + state_dir_ +
-           " is new: what the outbox of the one before had not sent yet does not reach the fleet";
+           " is new, or its outbox was damaged: what the outbox of the one before had not sent yet "
+           "does not reach the fleet";
   } else if (Status written = WriteSent(state_dir_, SentUpTo{}); !written.ok()) {
     return written;
   }
@@ -160,12 +171,10 @@ Status OutboxTable::NoteLoss(std::string& note) const {
   return Status();
 }
 
-Status OutboxTable::ReadRunsThatLost() {
-  Result<Statement> read = database_->Prepare("SELECT run FROM outbox_lost");
-  if (!read.ok()) return read.status();
-  Result<bool> row = read->Next();
-  for (; row.ok() && *row; row = read->Next()) runs_that_lost_.insert(read->Text(0));
-  return row.status();
+Status OutboxTable::TakeRefused() {
+  const Result<bool> is_new = ledger_.TakeRefused(ReadRefused(state_dir_));
+  if (is_new.ok() && *is_new) has_loss_ = true;
+  return is_new.status();
 }
 
 Status OutboxTable::CountRows() {
@@ -185,7 +194,7 @@ void OutboxTable::Forget() {
   counted_ = false;
   removed_ = {};
   removed_at_ns_ = 0;
-  ordinals_.clear();
+  ledger_.Forget();
 }
 
 void OutboxTable::Uncount(int64_t body_bytes) {
@@ -199,7 +208,8 @@ Status OutboxTable::Insert(FleetRow row, const std::string& subject) {
   if (Status counted = CountRows(); !counted.ok()) return counted;
   row.sequence = next_sequence_++;
   if (Status removed = RemoveWaiting(row, subject); !removed.ok()) return removed;
-  const Result<int64_t> ordinal = NextOrdinal(row);
+  const Result<int64_t> ordinal =
+      row.kind == FleetKind::kFindings ? ledger_.CountWritten(row.run) : Result<int64_t>(0);
   if (!ordinal.ok()) return ordinal.status();
   Result<Statement> write =
       database_->Prepare("INSERT INTO outbox VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)");
@@ -231,23 +241,6 @@ Status OutboxTable::RemoveWaiting(const FleetRow& row, const std::string& subjec
   return removed.status();
 }
 
-// Counts on through rows that were sent, as far as this process remembers them.
-Result<int64_t> OutboxTable::NextOrdinal(const FleetRow& row) {
-  if (row.kind != FleetKind::kFindings) return 0;
-  const auto known = ordinals_.find(row.run);
-  if (known != ordinals_.end()) return known->second++;
-  if (ordinals_.size() >= kOrdinalsMax) ordinals_.clear();
-  Result<Statement> read = database_->Prepare(
-      "SELECT COALESCE(MAX(ordinal) + 1, 0) FROM outbox WHERE lane = ?1 AND run = ?2");
-  if (!read.ok()) return read.status();
-  read->Bind(1, static_cast<int>(FleetLane::kFindings)).BindText(2, row.run);
-  const Result<bool> found = read->Next();
-  if (!found.ok()) return found.status();
-  const int64_t ordinal = read->Integer(0);
-  ordinals_[row.run] = ordinal + 1;
-  return ordinal;
-}
-
 // ---- removing
 
 // In the transaction of what is added: nothing is written for this alone.
@@ -258,6 +251,7 @@ Status OutboxTable::RemoveSent(uint64_t now_real_ns) {
   if (now_real_ns >= removed_at_ns_ && now_real_ns - removed_at_ns_ < kRemoveEveryNs)
     return Status();
   removed_at_ns_ = now_real_ns;
+  if (Status taken = TakeRefused(); !taken.ok()) return taken;
   const SentUpTo sent = ReadSent(state_dir_);
   for (size_t lane = 0; lane < sent.size(); ++lane) {
     if (sent[lane] <= removed_[lane]) continue;
@@ -312,7 +306,7 @@ Result<bool> OutboxTable::LetGo(FleetLane lane) {
   if (count == 0) return false;
   has_loss_ = true;
   for (const auto& [run, records] : lost) {
-    if (Status counted = CountLost(run, records); !counted.ok()) return counted;
+    if (Status counted = CountLost(run, records, 1); !counted.ok()) return counted;
   }
   if (lane == FleetLane::kFindings) return true;
   const std::string add =
@@ -340,30 +334,10 @@ Result<std::string> OutboxTable::LaunchOf(const std::string& id, const Run& run)
 
 // ---- what went
 
-Status OutboxTable::CountLost(const std::string& run, uint64_t records) {
+Status OutboxTable::CountLost(const std::string& run, uint64_t records, uint64_t rows) {
   has_loss_ = true;
-  Result<Statement> write = database_->Prepare(
-      "INSERT INTO outbox_lost VALUES (?1, ?2)"
-      " ON CONFLICT (run) DO UPDATE SET records = records + ?2");
-  if (!write.ok()) return write.status();
-  if (Status written = write->BindText(1, run).BindUnsigned(2, records).Run(); !written.ok())
-    return written;
-  runs_that_lost_.insert(run);
-  Result<Statement> add =
-      database_->Prepare("UPDATE outbox_self SET lost_findings = lost_findings + ?1");
-  if (!add.ok()) return add.status();
-  return add->BindUnsigned(1, records).Run();
+  return ledger_.CountLost(run, records, rows);
 }
-
-Result<uint64_t> OutboxTable::LostRecordsOf(const std::string& run) const {
-  Result<Statement> read = database_->Prepare("SELECT records FROM outbox_lost WHERE run = ?1");
-  if (!read.ok()) return read.status();
-  const Result<bool> found = read->BindText(1, run).Next();
-  if (!found.ok()) return found.status();
-  return *found ? read->Unsigned(0) : 0;
-}
-
-std::set<std::string> OutboxTable::TakeRunsThatLost() { return std::exchange(runs_that_lost_, {}); }
 
 Status OutboxTable::AddLoss() {
   const Result<OutboxLoss> loss = ReadLoss(*database_);

@@ -15,12 +15,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
 
 #include "daemon/base/status.h"
 #include "daemon/fleet/fleet_row.h"
+#include "daemon/store/outbox_ledger.h"
+#include "daemon/store/outbox_marker.h"
 #include "daemon/store/outbox_options.h"
 #include "daemon/store/outbox_reader.h"
 #include "daemon/store/sqlite.h"
@@ -30,9 +32,9 @@ namespace nanwatch {
 
 class OutboxTable {
  public:
-  // Makes its tables where there are none. `database` must outlive the object. `note` becomes a
-  // sentence for the user where the state directory is a copy, an earlier outbox of it is gone, or
-  // this one was full.
+  // Makes its tables where there are none, or damaged ones. `database` must outlive the object.
+  // `note` becomes a sentence for the user where the state directory is a copy, an earlier outbox
+  // of it is gone, or this one was full.
   static Result<OutboxTable> Open(const Database& database, const std::string& database_path,
                                   uint64_t now_real_ns, OutboxOptions options, std::string& note);
 
@@ -41,11 +43,13 @@ class OutboxTable {
   Status Insert(FleetRow row, const std::string& subject);
   // Rows that were acknowledged, at most once a second; and a row about what went, where some did.
   Status RemoveSent(uint64_t now_real_ns);
-  // That so many records of a run were not written here, or let go of.
-  Status CountLost(const std::string& run, uint64_t records);
-  [[nodiscard]] Result<uint64_t> LostRecordsOf(const std::string& run) const;
-  // Runs that lost records since this was asked last.
-  [[nodiscard]] std::set<std::string> TakeRunsThatLost();
+  // That so many records of a run were not written here.
+  Status CountLost(const std::string& run, uint64_t records) { return CountLost(run, records, 0); }
+  // As the ledger's.
+  [[nodiscard]] Result<OutboxLedger::Findings> FindingsOf(const std::string& run) const {
+    return ledger_.FindingsOf(run);
+  }
+  [[nodiscard]] std::set<std::string> TakeRunsThatLost() { return ledger_.TakeRunsThatLost(); }
 
   // What is known of the launch of a run, found out the first time that it is asked.
   Result<std::string> LaunchOf(const std::string& id, const Run& run);
@@ -54,17 +58,20 @@ class OutboxTable {
   void Forget();
 
   [[nodiscard]] const std::string& daemon() const { return daemon_; }
+  [[nodiscard]] const OutboxOptions& options() const { return options_; }
+  [[nodiscard]] const std::string& state_dir() const { return state_dir_; }
 
  private:
-  explicit OutboxTable(const Database& database) : database_(&database) {}
+  explicit OutboxTable(const Database& database) : database_(&database), ledger_(database) {}
+  Status Resume(const std::optional<OutboxMarker>& marker);
   Status TakeIdentity(const std::string& database_path, uint64_t now_real_ns, std::string& note);
   Status NoteLoss(std::string& note) const;
-  Status ReadRunsThatLost();
+  Status TakeRefused();
   Status CountRows();
   Status RemoveWaiting(const FleetRow& row, const std::string& subject);
-  Result<int64_t> NextOrdinal(const FleetRow& row);
   Status MakeRoom();
   Result<bool> LetGo(FleetLane lane);
+  Status CountLost(const std::string& run, uint64_t records, uint64_t rows);
   Status AddLoss();
   void Uncount(int64_t body_bytes);
 
@@ -79,9 +86,8 @@ class OutboxTable {
   bool counted_ = false;
   uint64_t bytes_ = 0;
   uint64_t rows_ = 0;
-  bool has_loss_ = false;                              // that is not in a row yet
-  std::unordered_map<std::string, int64_t> ordinals_;  // of each run's next findings
-  std::set<std::string> runs_that_lost_;
+  bool has_loss_ = false;  // that is not in a row yet
+  OutboxLedger ledger_;
 };
 
 }  // namespace nanwatch

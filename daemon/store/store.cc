@@ -8,6 +8,7 @@
 #include "daemon/store/database_file.h"
 #include "daemon/store/job_exits.h"
 #include "daemon/store/outbox.h"
+#include "daemon/store/outbox_marker.h"
 #include "daemon/store/retention.h"
 #include "daemon/store/rows.h"
 #include "daemon/store/run_batch_rows.h"
@@ -90,6 +91,20 @@ Result<std::string> Store::KeepOutbox(uint64_t now_real_ns, OutboxOptions option
   if (!outbox.ok()) return outbox.status();
   impl_->outbox = std::make_unique<Outbox>(*std::move(outbox));
   return kept_note;
+}
+
+Status Store::LeaveOutbox(uint64_t now_real_ns) {
+  const Result<std::optional<OutboxMarker>> marker = ReadOutboxMarker(impl_->database);
+  if (!marker.ok()) return marker.status();
+  const Result<int64_t> tables =
+      impl_->database.Ask("SELECT COUNT(*) FROM sqlite_master WHERE name = 'outbox_self'");
+  if (!tables.ok()) return tables.status();
+  if (*tables == 0 || (*marker && !(*marker)->is_kept)) return Status();
+  Result<Transaction> transaction = Transaction::BeginWrite(impl_->database);
+  if (!transaction.ok()) return transaction.status();
+  const OutboxMarker off = {.is_kept = false, .since_real_ns = now_real_ns};
+  if (Status written = WriteOutboxMarker(impl_->database, off); !written.ok()) return written;
+  return transaction->Commit();
 }
 
 // ---- writing

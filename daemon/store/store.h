@@ -77,6 +77,8 @@ class Store {
   // From now on what the fleet is to know goes into the outbox too (outbox.h). Gives a sentence for
   // the user, or "".
   [[nodiscard]] Result<std::string> KeepOutbox(uint64_t now_real_ns, OutboxOptions options);
+  // None is asked for: where there was one, those who send it are told that nothing follows.
+  Status LeaveOutbox(uint64_t now_real_ns);
 
   // ---- writing
   // One transaction for all: rows that are there already are not written twice. It survives that

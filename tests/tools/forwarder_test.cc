@@ -58,7 +58,15 @@ class ForwarderTest : public testing::Test {
     if (logs->rows.size() > rows_max_)
       return HttpReply{.status = 413, .headers = headers_, .body = "too long\n"};
     if (status_ != 200) return reply;
-    for (const FleetRow& row : logs->rows) got_.push_back(row);
+    uint64_t rejected = 0;
+    for (const FleetRow& row : logs->rows) {
+      if (rejected_.contains(row.run)) {
+        ++rejected;
+      } else {
+        got_.push_back(row);
+      }
+    }
+    if (rejected > 0) reply.body = EncodeLogsAnswer(rejected, "not of this world");
     return reply;
   }
   // Until nothing waits; how many requests that took.
@@ -82,7 +90,8 @@ class ForwarderTest : public testing::Test {
   int retry_after_s_ = 0;
   std::string body_;
   std::map<std::string, std::string> headers_ = {{kGathererHeader, kGathererVersion}};
-  std::set<std::string> refused_;
+  std::set<std::string> refused_;   // a request with a row of these runs is no good
+  std::set<std::string> rejected_;  // rows of these are rejected, and others taken
   size_t rows_max_ = 1'000'000;
   std::vector<FleetRow> got_;
   std::vector<std::string> said_;
@@ -241,13 +250,39 @@ TEST_F(ForwarderTest, SendsLessAtOnceWhereThatIsTooMuch) {
   EXPECT_EQ(forwarder.rejected(), 0u);
 }
 
-TEST_F(ForwarderTest, CountsWhatAGathererRejectsAmongOthers) {
-  Commit(1, 1);
-  body_ = EncodeLogsAnswer(1, "unknown kind");
+TEST_F(ForwarderTest, FindsTheRowsThatAreRejectedAmongOthersAndCountsThemForTheirRun) {
+  for (uint64_t nonce = 1; nonce <= 40; ++nonce) Commit(nonce, nonce == 23 ? 3 : 1);
+  rejected_ = {RunId(23)};
+  {
+    Forwarder forwarder = Make();
+    StepAll(forwarder);
+    EXPECT_EQ(forwarder.acknowledged(), 78u);
+    EXPECT_EQ(forwarder.rejected(), 2u);
+    EXPECT_EQ(said_.size(), 1u);
+  }
+  std::set<uint64_t> sequences;
+  for (const FleetRow& row : got_) sequences.insert(row.sequence);
+  EXPECT_EQ(sequences.size(), 78u);
+  // Its findings with three records, and its state.
+  RefusedRows expected = {.rows = 2, .runs = {{RunId(23), {.findings = 1, .records = 4}}}};
+  EXPECT_EQ(ReadRefused(dir_.path()), expected);
+  Commit(23, 2);
+  Forwarder other = Make();
+  StepAll(other);
+  expected = {.rows = 3, .runs = {{RunId(23), {.findings = 2, .records = 6}}}};
+  EXPECT_EQ(ReadRefused(dir_.path()), expected) << "started again, it counts on";
+}
+
+TEST_F(ForwarderTest, RowsThatAreAllRejectedTakeOneRequest) {
+  for (uint64_t nonce = 1; nonce <= 400; ++nonce) {
+    Commit(nonce, 1);
+    rejected_.insert(RunId(nonce));
+  }
   Forwarder forwarder = Make();
-  StepAll(forwarder);
-  EXPECT_EQ(forwarder.acknowledged(), 1u);
-  EXPECT_EQ(forwarder.rejected(), 1u);
+  EXPECT_EQ(StepAll(forwarder), 1);
+  EXPECT_EQ(forwarder.rejected(), 800u);
+  EXPECT_EQ(ReadRefused(dir_.path()).rows, 800u);
+  EXPECT_EQ(ReadRefused(dir_.path()).runs.size(), kRefusedRunsMax);
 }
 
 TEST_F(ForwarderTest, GoesOnWithADatabaseThatWasMadeAnew) {
@@ -264,6 +299,28 @@ TEST_F(ForwarderTest, GoesOnWithADatabaseThatWasMadeAnew) {
   // And one that says that rows may be gone.
   EXPECT_EQ(got_.size(), 5u);
   EXPECT_NE(got_[0].daemon, got_.back().daemon);
+}
+
+TEST_F(ForwarderTest, SaysOnceThatTheDaemonKeepsNoOutboxAnyMoreAndSendsWhatItLeft) {
+  Commit(1, 1);
+  Forwarder forwarder = Make();
+  clock_.Advance(kNsPerSecond);
+  ASSERT_TRUE(store_->LeaveOutbox(clock_.real_ns()).ok());
+  for (int i = 0; i < 20; ++i) {
+    clock_.Advance(forwarder.Step());
+    EXPECT_FALSE(forwarder.is_done());
+  }
+  EXPECT_EQ(got_.size(), 2u);
+  EXPECT_EQ(forwarder.trouble().kind(), ErrorKind::kNotFound);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_NE(said_[0].find("keeps no outbox"), std::string::npos) << said_[0];
+  store_.reset();
+  store_ = OpenStore();
+  Commit(2, 1);
+  StepAll(forwarder);
+  EXPECT_EQ(got_.size(), 4u);
+  EXPECT_TRUE(forwarder.is_done() && forwarder.trouble().ok()) << forwarder.trouble().message();
+  EXPECT_EQ(said_.size(), 1u);
 }
 
 TEST_F(ForwarderTest, SaysWhatTheOutboxLetGoOf) {

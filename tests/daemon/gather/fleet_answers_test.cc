@@ -36,6 +36,8 @@ struct ScriptedFleet {
   bool is_open = true;
   int questions = 0;
   std::vector<FleetRun> runs;
+  uint64_t left_out = 0;
+  FleetIncidents incidents;
   Status failure;
   OutboxLoss loss;
 
@@ -63,14 +65,18 @@ class ScriptedReader final : public FleetReader {
     fleet_.Enter();
     return std::vector<FleetJob>{{.job = "train"}};
   }
-  Result<std::vector<FleetRun>> RunsOfJob(const std::string& job) override {
+  Result<FleetRuns> RunsOfJob(const std::string& job) override {
     fleet_.Enter();
     if (!fleet_.failure.ok()) return fleet_.failure;
     if (job == "nobody") return Status(ErrorKind::kNotFound, "no job of that id");
-    return fleet_.runs;
+    return FleetRuns{.runs = fleet_.runs, .left_out = fleet_.left_out};
   }
   Result<FleetFindings> FindingsOf(const std::string&, const std::vector<FleetRun>&) override {
     return FleetFindings();
+  }
+  Result<FleetIncidents> Incidents() override {
+    fleet_.Enter();
+    return fleet_.incidents;
   }
   Result<OutboxLoss> LossOf(const std::vector<FleetRun>&) override { return fleet_.loss; }
 
@@ -167,7 +173,10 @@ TEST_F(FleetAnswersTest, AnswersForTheNewestLaunchAndForOthersByName) {
   FleetRun former = fleet_.runs[0];
   former.run = "former";
   former.launch = "SLURM_CLUSTER_NAME=b";
-  for (FleetRun& run : fleet_.runs) run.facts.mutable_run()->set_started_real_ns(1'000);
+  for (FleetRun& run : fleet_.runs) {
+    run.launch = "SLURM_CLUSTER_NAME=a";
+    run.facts.mutable_run()->set_started_real_ns(1'000);
+  }
   fleet_.runs.push_back(former);
   const auto newest = nlohmann::json::parse(Ask("/api/v1/jobs/train/verdict").body)["fleet"];
   EXPECT_EQ(newest["ranks_heard"], 2);
@@ -184,6 +193,32 @@ TEST_F(FleetAnswersTest, SaysWhatWasLostOnTheWay) {
   fleet_.loss.set_findings(7);
   const auto fleet = nlohmann::json::parse(Ask("/api/v1/jobs/train/verdict").body)["fleet"];
   EXPECT_EQ(fleet["lost"]["findings"], 7);
+}
+
+TEST_F(FleetAnswersTest, SaysHowManyRunsItDidNotRead) {
+  EXPECT_EQ(nlohmann::json::parse(Ask("/api/v1/jobs/train/verdict").body)["fleet"]["runs_left_out"],
+            0);
+  fleet_.left_out = 3;
+  clock_.Advance(2 * kNsPerSecond);
+  EXPECT_EQ(nlohmann::json::parse(Ask("/api/v1/jobs/train/verdict").body)["fleet"]["runs_left_out"],
+            3);
+}
+
+TEST_F(FleetAnswersTest, ListsHostsThatStandOut) {
+  for (const char* launch : {"train", "tune"}) {
+    HostIncident& one = fleet_.incidents.incidents.emplace_back();
+    one.host = "gpu7";
+    one.launch = launch;
+    one.incident.set_severity("error");
+    one.incident.mutable_origin()->set_op("aten::log");
+    one.incident.mutable_origin()->set_run(launch);
+  }
+  fleet_.incidents.is_whole = false;
+  const auto json = nlohmann::json::parse(Ask("/api/v1/hosts").body);
+  ASSERT_EQ(json["hosts"].size(), 1u);
+  EXPECT_EQ(json["hosts"][0]["host"], "gpu7");
+  EXPECT_EQ(json["hosts"][0]["launches"], 2);
+  EXPECT_EQ(json["older_incidents_left_out"], true);
 }
 
 TEST_F(FleetAnswersTest, FailuresAreNotKept) {

@@ -132,5 +132,50 @@ TEST(FleetVerdict, AJobThatWasNotReadWholeIsNotCalledClean) {
   EXPECT_EQ(JudgeFleet(runs).verdict().unknown_because(), "records_lost");
 }
 
+TEST(FleetVerdict, FindingsThatAreStillOnTheirWayMayBeWorseThanThoseThatAreHere) {
+  std::vector<FleetRun> runs = {RankOf(0, 2), RankOf(1, 2)};
+  runs[1].facts.set_findings_sent(3);
+  const FindingsByRun some = {{"run1", {RecordsOf({}).SerializeAsString(), ""}}};
+  std::vector<FleetRun> early = runs, none = runs;
+  AddFindings(some, true, early);
+  const FleetVerdict fleet = JudgeFleet(early);
+  EXPECT_EQ(fleet.verdict().verdict(), "unknown");
+  EXPECT_EQ(fleet.verdict().unknown_because(), "findings_missing");
+  EXPECT_EQ(fleet.findings_missing(), 1u);
+  AddFindings({{"run1", {"", "", "", ""}}}, true, runs);
+  EXPECT_EQ(JudgeFleet(runs).verdict().verdict(), "clean") << "more than the state knew of";
+  AddFindings({}, true, none);
+  EXPECT_EQ(JudgeFleet(none).findings_missing(), 3u);
+}
+
+TEST(FleetVerdict, RunsThatWereNotReadAreSaid) {
+  const FleetVerdict fleet = JudgeFleet({RankOf(0, 1)}, {.runs_left_out = 7});
+  EXPECT_EQ(fleet.verdict().unknown_because(), "runs_left_out");
+  EXPECT_EQ(fleet.runs_left_out(), 7u);
+}
+
+TEST(FleetVerdict, ALaunchThatOnlyClocksTellApartIsNotCalledClean) {
+  const FleetVerdict fleet = JudgeFleet({RankOf(0, 1)}, {.launch_by_clocks = true});
+  EXPECT_EQ(fleet.verdict().unknown_because(), "launch_by_clocks");
+}
+
+TEST(FleetVerdict, JudgesByABoundedNumberOfRecordsAndCountsTheOthers) {
+  std::vector<FleetRun> runs = {RankOf(0, 2), RankOf(1, 2)};
+  std::vector<std::string> many;
+  for (uint64_t ticket = 0; ticket < 100; ticket += 2)
+    many.push_back(RecordsOf({ticket, ticket + 1}).SerializeAsString());
+  AddFindings({{"run0", many}, {"run1", {RecordsOf({1, 2, 3}).SerializeAsString()}}}, true, runs,
+              43);
+  EXPECT_EQ(runs[1].facts.records_size(), 3) << "others have what it does not need";
+  const RunFacts& facts = runs[0].facts;
+  ASSERT_EQ(facts.records_size(), 40);
+  EXPECT_EQ(facts.records(31).ticket(), 31u) << "the first";
+  EXPECT_EQ(facts.records(32).ticket(), 92u) << "and the newest";
+  EXPECT_EQ(facts.records(39).ticket(), 99u);
+  const FleetVerdict fleet = JudgeFleet(runs);
+  EXPECT_EQ(fleet.verdict().coverage().records_thinned(), 60u);
+  EXPECT_NE(fleet.verdict().verdict(), "clean");
+}
+
 }  // namespace
 }  // namespace nanwatch

@@ -44,11 +44,14 @@ TEST(Launches, RanksOfOneLaunchStayTogetherWhateverTheirClocks) {
 }
 
 TEST(Launches, AnotherClusterOrAttemptIsAnotherLaunch) {
+  FleetRun here = RunOf(0, 0, 4);
+  here.launch = "SLURM_CLUSTER_NAME=a";
   FleetRun there = RunOf(1, 0, 10);
   there.launch = "SLURM_CLUSTER_NAME=b";
   FleetRun again = RunOf(0, 5, 10);
+  again.launch = here.launch;
   again.facts.mutable_run()->set_attempt(1);
-  const std::vector<FleetLaunch> launches = SplitLaunches({RunOf(0, 0, 4), there, again});
+  const std::vector<FleetLaunch> launches = SplitLaunches({here, there, again});
   EXPECT_EQ(SizesOf(launches), (std::vector<size_t>{1, 1, 1}));
   EXPECT_EQ(launches.back().attempt, 1);
   EXPECT_NE(launches[0].name, launches[1].name);
@@ -98,6 +101,84 @@ TEST(Launches, HaveTheSameNameHoweverOftenTheyAreAskedFor) {
   ASSERT_EQ(later.size(), 2u);
   EXPECT_EQ(one[0].name, later[0].name);
   EXPECT_EQ(one[0].name.size(), 8u);
+}
+
+FleetRun Worded(FleetRun run, const std::string& launch) {
+  run.launch = launch;
+  return run;
+}
+
+TEST(Launches, ARankWhoseEnvironmentWasNotReadIsOfTheLaunchThatThereIs) {
+  const std::vector<FleetLaunch> launches = SplitLaunches(
+      {Worded(RunOf(0, 0, 20), "TORCHELASTIC_RUN_ID=a"), RunOf(1, 9, 29), RunOf(2, 0, 20)});
+  EXPECT_EQ(SizesOf(launches), (std::vector<size_t>{3}));
+  EXPECT_FALSE(launches[0].is_by_clocks);
+  FleetRun restarted = RunOf(1, 0, 20);
+  restarted.facts.mutable_run()->set_attempt(1);
+  EXPECT_EQ(SizesOf(SplitLaunches({Worded(RunOf(0, 0, 20), "TORCHELASTIC_RUN_ID=a"), restarted})),
+            (std::vector<size_t>{1, 1}));
+}
+
+TEST(Launches, ARankWhoseEnvironmentWasNotReadGoesWithItsHostAndElseSaysThatItIsNotSure) {
+  const FleetRun a = Worded(RunOf(0, 0, 20), "TORCHELASTIC_RUN_ID=a");
+  const FleetRun b = Worded(RunOf(1, 30, 50), "TORCHELASTIC_RUN_ID=b");
+  // By its own clock it began with b; by its host's daemon it is a's.
+  FleetRun beside_a = RunOf(2, 25, 40);
+  beside_a.daemon = a.daemon;
+  std::vector<FleetLaunch> launches = SplitLaunches({a, b, beside_a});
+  EXPECT_EQ(SizesOf(launches), (std::vector<size_t>{2, 1}));
+  EXPECT_FALSE(launches[0].is_by_clocks);
+  launches = SplitLaunches({a, b, RunOf(2, 25, 40)});
+  EXPECT_EQ(SizesOf(launches), (std::vector<size_t>{1, 2}));
+  EXPECT_FALSE(launches[0].is_by_clocks);
+  EXPECT_TRUE(launches[1].is_by_clocks);
+}
+
+TEST(Launches, TheSecondTimeOfARankGoesWithTheSecondOfAnotherWhateverTheClocks) {
+  // The other host's clock is ten minutes fast.
+  const std::vector<FleetLaunch> launches =
+      SplitLaunches({RunOf(0, 0, 5), RunOf(0, 6, 12), RunOf(1, 10, 15), RunOf(1, 16, 22)});
+  ASSERT_EQ(SizesOf(launches), (std::vector<size_t>{2, 2}));
+  for (const FleetLaunch& launch : launches) {
+    EXPECT_NE(launch.runs[0].facts.run().rank(), launch.runs[1].facts.run().rank());
+    EXPECT_FALSE(launch.is_by_clocks);
+  }
+  EXPECT_EQ(launches[1].began_ns, kBeginNs + 16 * kMinuteNs);
+}
+
+TEST(Launches, ARankThatWasThereOnceGoesWithItsHostAndElseSaysThatItIsNotSure) {
+  FleetRun beside = RunOf(2, 6, 12);
+  beside.daemon = "host0";
+  std::vector<FleetLaunch> launches = SplitLaunches({RunOf(0, 0, 5), RunOf(0, 6, 12), beside});
+  ASSERT_EQ(SizesOf(launches), (std::vector<size_t>{1, 2}));
+  EXPECT_FALSE(launches[0].is_by_clocks || launches[1].is_by_clocks);
+  launches = SplitLaunches({RunOf(0, 0, 5), RunOf(0, 6, 12), RunOf(1, 7, 12)});
+  ASSERT_EQ(SizesOf(launches), (std::vector<size_t>{1, 2}));
+  EXPECT_TRUE(launches[1].is_by_clocks);
+}
+
+TEST(Launches, TheSameRankOnTwoHostsIsTwoLaunchesAndNotSureWithoutWords) {
+  FleetRun again = RunOf(0, 6, 12);
+  again.daemon = "another";
+  std::vector<FleetLaunch> launches = SplitLaunches({RunOf(0, 0, 5), again});
+  ASSERT_EQ(SizesOf(launches), (std::vector<size_t>{1, 1}));
+  EXPECT_TRUE(launches[0].is_by_clocks && launches[1].is_by_clocks);
+  // Both are there now.
+  FleetRun now = RunOf(0, 6, 12, false);
+  now.daemon = "another";
+  launches = SplitLaunches({RunOf(0, 0, 5, false), now});
+  ASSERT_EQ(SizesOf(launches), (std::vector<size_t>{2}));
+  EXPECT_FALSE(launches[0].is_by_clocks);
+}
+
+TEST(Launches, AProgramThatIsCalledAgainAndAgainBesideTheRanksSplitsNoLaunch) {
+  std::vector<FleetRun> runs = {RunOf(0, 0, 30), RunOf(1, 0, 30)};
+  for (uint64_t minute = 5; minute < 25; minute += 5) {
+    FleetRun& check = runs.emplace_back(RunOf(0, minute, minute + 1));
+    check.facts.mutable_run()->set_world_size(1);
+    check.facts.mutable_run()->set_program("check.py");
+  }
+  EXPECT_EQ(SizesOf(SplitLaunches(runs)), (std::vector<size_t>{6}));
 }
 
 }  // namespace

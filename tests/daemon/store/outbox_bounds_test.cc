@@ -189,5 +189,79 @@ TEST_F(OutboxBounds, StaysWithinItsBoundAndKeepsConclusionsLongest) {
   EXPECT_NEAR(static_cast<double>(loss.findings()), 300.0 - counts[FleetKind::kFindings], 2);
 }
 
+// ---- what the state of a run says of its findings
+
+class OutboxFindings : public OutboxTest {
+ protected:
+  // Commits one that is followed by a state.
+  static void Put(Store& store, uint64_t ticket, uint64_t now_ns) {
+    RunBatch batch = BatchOf(7, "train");
+    AddRecord(batch, ticket);
+    batch.state.set_ended(true);
+    ASSERT_TRUE(store.Commit({batch}, now_ns).ok());
+  }
+  [[nodiscard]] RunFacts StateOf(uint64_t nonce) const {
+    RunFacts state;
+    for (const FleetRow& row : Pending()) {
+      if (row.kind == FleetKind::kRun && row.run == RunId(nonce)) state.ParseFromString(row.body);
+    }
+    return state;
+  }
+  [[nodiscard]] uint64_t RowsOfFindings() const {
+    return static_cast<uint64_t>(CountKinds(Pending())[FleetKind::kFindings]);
+  }
+};
+
+TEST_F(OutboxFindings, AStateSaysHowManyRowsAreOnTheirWay) {
+  {
+    Store store = Open(dir_.path());
+    for (uint64_t ticket = 0; ticket < 3; ++ticket) Put(store, ticket, kNowNs);
+    EXPECT_EQ(StateOf(7).findings_sent(), 3u);
+    // Acknowledged, they are no longer in the outbox.
+    SentUpTo sent{};
+    sent.fill(Pending().back().sequence);
+    ASSERT_TRUE(WriteSent(dir_.path(), sent).ok());
+  }
+  Store store = Open(dir_.path(), kNowNs + 10 * kSecondNs);
+  Put(store, 3, kNowNs + 10 * kSecondNs);
+  EXPECT_EQ(StateOf(7).findings_sent(), 4u) << "also when the daemon is started again";
+  EXPECT_EQ(RowsOfFindings(), 1u);
+}
+
+TEST_F(OutboxFindings, ThoseThatWereLetGoOfAreNotOnTheirWay) {
+  Store store = Open(dir_.path(), kNowNs, {.bytes_max = 8'000});
+  uint64_t now_ns = kNowNs;
+  for (uint64_t ticket = 0; ticket < 100; ++ticket, now_ns += kSecondNs) Put(store, ticket, now_ns);
+  RunBatch ended = BatchOf(7, "train");
+  ended.state.set_ended(true);
+  ASSERT_TRUE(store.Commit({ended}, now_ns + 20 * kSecondNs).ok());
+  EXPECT_LT(RowsOfFindings(), 60u);
+  EXPECT_EQ(StateOf(7).findings_sent(), RowsOfFindings());
+  EXPECT_EQ(StateOf(7).state().records_dropped(), 100 - RowsOfFindings());
+}
+
+TEST_F(OutboxFindings, ThoseThatWereRefusedAreCountedAndNotOnTheirWay) {
+  const RefusedRows refused = {.rows = 3, .runs = {{RunId(7), {.findings = 2, .records = 5}}}};
+  {
+    Store store = Open(dir_.path());
+    for (uint64_t ticket = 0; ticket < 3; ++ticket) Put(store, ticket, kNowNs);
+    ASSERT_TRUE(WriteSent(dir_.path(), SentUpTo{}, refused).ok());
+    EXPECT_EQ(ReadRefused(dir_.path()), refused);
+    // Another run's news make the daemon say so.
+    ASSERT_TRUE(store.Commit({BatchOf(8, "train")}, kNowNs + 20 * kSecondNs).ok());
+    EXPECT_EQ(StateOf(7).findings_sent(), 1u);
+    EXPECT_EQ(StateOf(7).state().records_dropped(), 5u);
+    EXPECT_EQ(OutboxReader::Open(dir_.path())->Loss()->refused(), 3u);
+    EXPECT_EQ(CountKinds(Pending())[FleetKind::kLoss], 1);
+  }
+  // It is kept where the sender's file is gone.
+  ASSERT_TRUE(WriteSent(dir_.path(), SentUpTo{}).ok());
+  Store store = Open(dir_.path(), kNowNs + 40 * kSecondNs);
+  Put(store, 3, kNowNs + 40 * kSecondNs);
+  EXPECT_EQ(StateOf(7).findings_sent(), 2u);
+  EXPECT_EQ(StateOf(7).state().records_dropped(), 5u);
+  EXPECT_EQ(OutboxReader::Open(dir_.path())->Loss()->refused(), 3u);
+}
+
 }  // namespace
 }  // namespace nanwatch

@@ -15,6 +15,8 @@ from cluster import BUILD, MISSING, Cluster, Gatherer, await_condition
 
 NANWATCH = BUILD / "bin/nanwatch"
 PLAYER = BUILD / "tests/outbox_player"
+# Numbers of fields: of RunState, RunFacts and OutboxLoss.
+RECORDS_DROPPED, FINDINGS_SENT, REFUSED = 6, 11, 6
 
 
 def varint(body, at):
@@ -53,6 +55,11 @@ class OtherServer:
         class Answer(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
                 self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def do_GET(self):
                 self.send_response(status)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -224,6 +231,13 @@ class Chain(unittest.TestCase):
         self.assertEqual((sent.returncode, sent.stderr), (0, ""))
         self.assertEqual(self.arrived(host), [0, 1, 2, 3, 4])
 
+    def test_an_empty_answer_of_another_web_server_is_no_verdict(self):
+        with OtherServer(200) as other:
+            asked = subprocess.run([NANWATCH, "report", "train", "--fleet", other.url, "--check"], env=self.host(1).environment(), capture_output=True,
+                                   text=True, timeout=60)
+        self.assertEqual((asked.returncode, asked.stdout), (1, ""))
+        self.assertIn("is no gatherer", asked.stderr)
+
     def test_rows_that_are_rejected_are_no_success(self):
         host = self.host(1)
         host.kill_forwarder()
@@ -234,6 +248,17 @@ class Chain(unittest.TestCase):
                               env=host.environment(), capture_output=True, text=True, timeout=60)
         self.assertEqual(sent.returncode, 1, sent.stderr)
         self.assertIn("5 rows were rejected for good", sent.stderr)
+        # The daemon takes it over, and the run's next state says so: none of them is waited for.
+        forward = [NANWATCH, "forward", "--once", "--to", self.balancer.url, "--token-file", self.gatherer.token_file]
+
+        def state():
+            host.put("end")
+            subprocess.run(forward, env=host.environment(), capture_output=True, timeout=60)
+            facts = dict(fields(bytes.fromhex(self.cluster.sql("SELECT encode(body, 'hex') FROM nanwatch.run")[0][0])))
+            return dict(fields(facts[2])).get(RECORDS_DROPPED, 0), facts.get(FINDINGS_SENT, 0)
+        await_condition(lambda: state() == (5, 0), "the state says what was refused")
+        loss = self.cluster.sql("SELECT encode(body, 'hex') FROM nanwatch.fact WHERE kind = 6 ORDER BY sequence DESC")
+        self.assertEqual(dict(fields(bytes.fromhex(loss[0][0]))).get(REFUSED), 5)
 
     def test_ctrl_c_ends_it_while_nobody_answers(self):
         host = self.host(1)

@@ -2,6 +2,7 @@
 """nanwatch-gather with a PostgreSQL of its own: what it takes, from whom, and what is in the database then."""
 import gzip
 import http.client
+import json
 import pathlib
 import socket
 import subprocess
@@ -10,8 +11,9 @@ import threading
 import unittest
 
 import otlp
-from cluster import GATHER, MISSING, PROGRAMS, Cluster, Gatherer, await_condition, maintain
+from cluster import BUILD, GATHER, MISSING, PROGRAMS, Cluster, Gatherer, await_condition, maintain
 
+NANWATCH = BUILD / "bin/nanwatch"
 DAY_NS = 86_400 * 10**9
 
 
@@ -70,7 +72,7 @@ class Gather(unittest.TestCase):
 
     def test_days_have_partitions_and_other_days_a_place(self):
         self.assertRegex(self.made, r"^schema was 0; 10 days made, 0 dropped\n$")
-        self.assertRegex(maintain(self.cluster), r"^schema was 1; 0 days made, 0 dropped\n$")
+        self.assertRegex(maintain(self.cluster), r"^schema was 2; 0 days made, 0 dropped\n$")
         today = int(self.cluster.sql("SELECT CURRENT_DATE - DATE '1970-01-01'")[0][0])
         for sequence, at_ns in ((1, 0), (2, 2**63 - 1), (3, today * DAY_NS)):
             self.assertEqual(self.gatherer.send(otlp.request([otlp.step(sequence, at_ns=at_ns)]))[0], 200)
@@ -82,8 +84,41 @@ class Gather(unittest.TestCase):
         self.cluster.sql("CREATE TABLE nanwatch.fact_20200131 PARTITION OF nanwatch.fact FOR VALUES FROM ('2020-01-31') TO ('2020-02-01')")
         self.gatherer.send(otlp.request([otlp.step(1, at_ns=1_580_428_800 * 10**9), otlp.step(2)]))
         self.assertEqual(self.sequences(), [1, 2])
+        # It came just now, of a host whose clock is years behind.
+        self.assertRegex(maintain(self.cluster), r"0 days made, 0 dropped\n1 older days have rows that came lately")
+        self.assertEqual(self.sequences(), [1, 2])
+        self.cluster.sql("UPDATE nanwatch.fact SET received_at = received_at - INTERVAL '31 days' WHERE sequence = 1")
         self.assertRegex(maintain(self.cluster), r"0 days made, 1 dropped\n$")
         self.assertEqual(self.sequences(), [2])
+
+    def test_runs_beyond_those_that_are_read_are_counted(self):
+        gatherer = Gatherer(self.cluster, self.folder, "--read-database", self.cluster.connection("asker"))
+        self.addCleanup(gatherer.stop)
+        self.gatherer.send(otlp.request([otlp.run(1, 1, True, name="00000000000000aa")]))
+        self.cluster.sql("INSERT INTO nanwatch.run SELECT daemon, LPAD(TO_HEX(n), 16, '0'), 1, job, launch, rank, world_size, attempt, host, ended,"
+                         " recorded_ns, received_at, body FROM nanwatch.run, GENERATE_SERIES(1000, 101001) AS n")
+        status, body, _ = gatherer.ask("GET", "/api/v1/jobs/train/verdict")
+        self.assertEqual(status, 200, body)
+        document = json.loads(body)
+        self.assertEqual(document["fleet"]["runs_left_out"], 3)
+        self.assertEqual(document["verdict"], "unknown")
+
+    def test_hosts_that_began_it_in_several_launches_are_listed(self):
+        gatherer = Gatherer(self.cluster, self.folder, "--read-database", self.cluster.connection("asker"))
+        self.addCleanup(gatherer.stop)
+        ask = [NANWATCH, "fleet", "hosts", "--fleet", gatherer.url, "--token-file", gatherer.token_file]
+        self.assertIn("no host stands out", subprocess.run(ask, capture_output=True, text=True, timeout=60).stderr)
+        for number, job in enumerate(("train", "tune")):
+            name = f"{number + 1:016x}"
+            origin = otlp.piece(2, "produce") + otlp.piece(5, "aten::log") + otlp.number(12, 4) + otlp.piece(21, name)
+            incident = otlp.piece(1, "error") + otlp.piece(2, origin)
+            rows = [otlp.run(10 * number + 1, 1, True, name=name, job=job), otlp.step(10 * number + 2, incident, otlp.INCIDENT, job=job, run=name)]
+            self.assertEqual(gatherer.send(otlp.request(rows))[:2], (200, b""))
+        # The answer before is kept for two seconds.
+        await_condition(lambda: b"host7" in gatherer.ask("GET", "/api/v1/hosts")[1], "the answer is made anew")
+        said = subprocess.run(ask, capture_output=True, text=True, timeout=60)
+        self.assertEqual((said.returncode, said.stderr), (0, ""))
+        self.assertRegex(said.stdout, r"HOST +LAUNCHES +INCIDENTS +OP +LAYER\nhost7 +2 +2 +aten::log\n")
 
     def test_who_sends_may_not_read_and_who_reads_may_not_write(self):
         self.gatherer.send(otlp.request([otlp.step(1), otlp.run(2)]))
