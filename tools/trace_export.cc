@@ -54,7 +54,10 @@ void AddStep(const StepPoint& point, const Run& run, uint64_t base_ns, Json& eve
   const double duration_us = point.seconds.value_or(0) * 1e6;
   Json figures = {{"level", point.level}, {"bad", point.bad}, {"skipped", point.skipped}};
   const std::pair<const char*, const std::optional<double>&> counters[] = {
-      {"loss", point.loss}, {"gradient norm", point.gradient_norm}, {"loss scale", point.scale}};
+      {"loss", point.loss},
+      {"gradient norm", point.gradient_norm},
+      {"loss scale", point.scale},
+      {"learning rate", point.learning_rate}};
   for (const auto& [name, value] : counters) {
     if (value.has_value()) figures[name] = JsonNumber(*value);
     // A counter has no value that is not finite.
