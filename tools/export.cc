@@ -72,8 +72,7 @@ int ExportMetrics(const ExportOptions& options, Observations& observations) {
   }
   RunTable table(observations);
   table.Refresh();
-  if (!table.database_status().ok())
-    Say("the database cannot be read: " + table.database_status().message());
+  if (!table.database_status().ok()) Say(table.database_status().message());
   return Write(options, MetricsText(table.runs(), table.jobs(), table.database_status().ok(),
                                     MetricsFormat::kText));
 }
@@ -133,7 +132,7 @@ int Export(const ExportOptions& options) {
   if (options.format == "prometheus") return ExportMetrics(options, observations);
   const Result<std::string> job = observations.ResolveJob(options.run);
   const Status database = observations.DatabaseStatus();
-  if (!database.ok()) Say("the database cannot be read: " + database.message());
+  if (!database.ok() && job.ok()) Say(database.message());
   if (!job.ok()) {
     Say(job.status().message());
     return kExitFailed;

@@ -130,7 +130,7 @@ std::optional<Verdict> UnseenVerdict(const ReportOptions& options, const Result<
   const std::optional<UnseenJob> unseen = FindUnseen(observations.places(), options.run);
   if (!unseen.has_value()) return std::nullopt;
   if (!job.ok()) {
-    if (job.status().kind() != ErrorKind::kNotFound) return std::nullopt;
+    if (job.status().kind() == ErrorKind::kAmbiguous) return std::nullopt;
     return ReadUnseen(*unseen);
   }
   if (!options.run.empty() && unseen->job != *job) return std::nullopt;
@@ -181,11 +181,10 @@ int Report(const ReportOptions& options) {
   if (!observations.places().note.empty()) Say(observations.places().note);
   const Result<std::string> job = observations.ResolveJob(options.run);
   const Status database = observations.DatabaseStatus();
-  if (!database.ok()) Say("the database cannot be read: " + database.message());
-  if (const std::optional<Verdict> unseen = UnseenVerdict(options, job, observations);
-      unseen.has_value() && options.explain == 0 && !options.stats) {
-    return ReportUnseen(options, *unseen, job);
-  }
+  const std::optional<Verdict> unseen = UnseenVerdict(options, job, observations);
+  const bool is_unseen = unseen.has_value() && options.explain == 0 && !options.stats;
+  if (!database.ok() && (job.ok() || is_unseen)) Say(database.message());
+  if (is_unseen) return ReportUnseen(options, *unseen, job);
   if (!job.ok()) {
     Say(job.status().message());
     return options.check && options.run.empty() ? kExitCannotTell : kExitFailed;

@@ -249,7 +249,7 @@ Verdict Judge(const RunOptions& options, const Preparation& prepared, Observatio
   if (facts.empty()) return NothingSeen(options, exit.job, exit, unwatched);
   Verdict verdict = VerdictOfJob(facts, exit, unwatched);
   const Status database = observations.DatabaseStatus();
-  if (!database.ok()) Say("the database cannot be read: " + database.message());
+  if (!database.ok()) Say(database.message());
   RemoveWhatWasRead(prepared, observations, exit.job, verdict);
   return verdict;
 }
