@@ -54,6 +54,7 @@ void DescribeResource(const Run& run, otlp::Resource& resource) {
   AddJobText(attributes, "host.name", run.host());
   AddNumber(attributes, "process.pid", run.pid());
   AddJobText(attributes, "process.command_line", CommandLine(run));
+  AddJobText(attributes, "process.working_directory", run.directory());
   AddText(attributes, "process.runtime.name", "cpython");
   AddJobText(attributes, "process.runtime.version", run.python_version());
   AddJobText(attributes, "nanwatch.job", run.job());

@@ -26,6 +26,7 @@
 #include "tools/job_verdict.h"
 #include "tools/observations.h"
 #include "tools/output_file.h"
+#include "tools/source_lines.h"
 #include "tools/start_process.h"
 #include "tools/stats_table.h"
 #include "tools/terminal.h"
@@ -79,8 +80,10 @@ std::string Render(const ReportOptions& options, const Diagnosed& diagnosed) {
   }
   if (options.json) return JsonReport(verdict);
   if (options.coverage) return CoverageReport(verdict);
-  return TextReport(
-      verdict, {.color = WantsColor(STDOUT_FILENO), .width_columns = ReportColumns(STDOUT_FILENO)});
+  return TextReport(verdict,
+                    {.color = WantsColor(STDOUT_FILENO),
+                     .width_columns = ReportColumns(STDOUT_FILENO),
+                     .source_path = options.fleet.url.empty() ? SourcePathOf(verdict) : ""});
 }
 
 // Shows a file by the desktop's own program for it.

@@ -38,6 +38,7 @@
 #include "tools/job_verdict.h"
 #include "tools/launch_turn.h"
 #include "tools/observations.h"
+#include "tools/source_lines.h"
 #include "tools/terminal.h"
 #include "tools/unseen_job.h"
 #include "tools/verdict_file.h"
@@ -276,7 +277,8 @@ void Show(const RunOptions& options, const Verdict& verdict) {
     WriteAll(STDERR_FILENO, JsonReport(verdict));
   } else if (verdict.runs_size() > 0) {
     WriteAll(STDERR_FILENO, TextReport(verdict, {.color = WantsColor(STDERR_FILENO),
-                                                 .width_columns = ReportColumns(STDERR_FILENO)}));
+                                                 .width_columns = ReportColumns(STDERR_FILENO),
+                                                 .source_path = SourcePathOf(verdict)}));
   }
 }
 

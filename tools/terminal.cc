@@ -61,7 +61,7 @@ int PrintAndExit(std::string_view text, int exit_code) {
 int ReportColumns(int fd) {
   winsize size{};
   if (isatty(fd) != 1 || ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 100;
-  return std::clamp<int>(size.ws_col, 60, 100);
+  return std::clamp<int>(size.ws_col, 60, 120);
 }
 
 void Say(std::string_view line) {

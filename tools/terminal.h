@@ -29,7 +29,7 @@ bool WriteAll(int fd, std::string_view text);
 // could not be written and gives kExitFailed. A reader that has gone is no failure.
 [[nodiscard]] int PrintAndExit(std::string_view text, int exit_code);
 
-// The columns that a report has on `fd`: the terminal's, from 60 to 100; 100 on anything else.
+// The columns that a report has on `fd`: the terminal's, from 60 to 120; 100 on anything else.
 [[nodiscard]] int ReportColumns(int fd);
 
 // One line of our own on stderr, "nanwatch: " before it. One write, so that lines of several

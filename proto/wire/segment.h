@@ -114,7 +114,9 @@ struct SegmentHeader {
   char python_version[12];  // "" in a C++ program; 16 until minor 5, of which 4 were never used
   uint32_t place;           // place.h: who shares the file system and sees the process; 0 unknown
   char program[256];        // what a person would call the job: train.py, or the executable's name
-  char command[1024];       // arguments, each ended by a NUL, as many as fit
+  // Arguments, each ended by a NUL, as many as fit; behind them, where there is room for all of it,
+  // the directory that the process was in, ended by a NUL (minor 12).
+  char command[1024];
   uint32_t command_bytes;
   int32_t awaited_by;  // pid of the `nanwatch run` that reads it at the job's end, else 0 (minor 5)
 };

@@ -111,6 +111,7 @@ class Otlp(PromiseTest):
         self.assertEqual((resource["service.name"], resource["service.instance.id"], resource["nanwatch.rank"]), ("goes_nan.py", self.run_id, 0))
         self.assertEqual(resource["host.name"], socket.gethostname())
         self.assertIn("goes_nan.py", resource["process.command_line"])
+        self.assertEqual(pathlib.Path(resource["process.working_directory"]), (self.workplace.folder / "job-0").resolve())
         for name in ("process.pid", "process.runtime.version", "nanwatch.job", "nanwatch.torch"):
             self.assertTrue(resource[name], name)
 
