@@ -5,11 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/clock.h"
+#include "daemon/fleet/otlp_logs.h"
+#include "daemon/http/gzip.h"
+#include "daemon/http/http_client.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
 #include "tools/job_page.h"
 #include "tools/job_verdict.h"
 #include "tools/observations.h"
+#include "tools/otlp_export.h"
+#include "tools/otlp_send.h"
 #include "tools/output_file.h"
 #include "tools/run_export.h"
 #include "tools/serve/metrics.h"
@@ -26,7 +32,9 @@ constexpr char kExportHelp[] =
     "snapshot of\n"
     "  parameters), trace (for Perfetto, on the clock of torch.profiler), tensorboard (a folder: "
     "events of\n"
-    "  each run), prometheus (all runs, for node_exporter's textfile collector).\n"
+    "  each run), otlp (OpenTelemetry logs and metrics: JSON lines, or sent to a Collector by "
+    "--to),\n"
+    "  prometheus (all runs, for node_exporter's textfile collector).\n"
     "RUN is a PID, or the id of a run or job, or its beginning; without it, the job of the newest "
     "run.\n"
     "\n"
@@ -34,17 +42,20 @@ constexpr char kExportHelp[] =
     "  nanwatch export 7f3a --format csv > steps.csv\n"
     "  nanwatch export 7f3a --format jsonl --output job.jsonl\n"
     "  nanwatch export 7f3a --format tensorboard --output runs/\n"
+    "  nanwatch export 7f3a --format otlp --to http://127.0.0.1:4318\n"
     "  nanwatch export --format prometheus --textfile "
     "/var/lib/prometheus/node-exporter/nanwatch.prom\n"
     "\n"
-    "Exit status: 0; 1 no such run, or the file could not be written (then it is as it was); 2 "
-    "wrong use.\n"
+    "Exit status: 0; 1 no such run, or the file could not be written (then it is as it was), or "
+    "--to did not\n"
+    "  take it; 2 wrong use.\n"
     "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR.";
 
 struct ExportOptions {
   std::string run;
   std::string format;
   std::string output = "-";
+  HttpClientOptions receiver;  // of format otlp; url "": none
 };
 
 int Write(const ExportOptions& options, const std::string& text) {
@@ -61,8 +72,7 @@ int ExportMetrics(const ExportOptions& options, Observations& observations) {
   }
   RunTable table(observations);
   table.Refresh();
-  if (!table.database_status().ok())
-    Say("the database cannot be read: " + table.database_status().message());
+  if (!table.database_status().ok()) Say(table.database_status().message());
   return Write(options, MetricsText(table.runs(), table.jobs(), table.database_status().ok(),
                                     MetricsFormat::kText));
 }
@@ -94,12 +104,35 @@ int ExportTensorBoard(const ExportOptions& options, const std::vector<RunFacts>&
   return kExitOk;
 }
 
+// To a file, or to who receives it.
+int ExportOtlp(const ExportOptions& options, const OtlpExport& exported) {
+  const HttpClientOptions& receiver = options.receiver;
+  if (receiver.url.empty()) return Write(options, OtlpJsonLines(exported));
+  if (!receiver.token_file.empty() && IsPlainToOthers(receiver.url)) Say(kTokenIsPlain);
+  const Result<std::unique_ptr<HttpClient>> client = HttpClient::Make(receiver);
+  if (!client.ok()) {
+    Say(client.status().message());
+    return client.status().kind() == ErrorKind::kInvalid ? kExitUsage : kExitFailed;
+  }
+  const Status sent =
+      SendOtlp(exported, receiver.url, [&client](const std::string& path, const std::string& body) {
+        return (*client)->Post(path, kOtlpType, Gzip(body));
+      });
+  if (sent.ok()) return kExitOk;
+  Say(sent.message());
+  return kExitFailed;
+}
+
 int Export(const ExportOptions& options) {
+  if (!options.receiver.url.empty() && options.format != "otlp") {
+    Say("--to is for --format otlp: format " + options.format + " goes to --output");
+    return kExitUsage;
+  }
   Observations observations(FindPlaces(ProcessEnvironment()));
   if (options.format == "prometheus") return ExportMetrics(options, observations);
   const Result<std::string> job = observations.ResolveJob(options.run);
   const Status database = observations.DatabaseStatus();
-  if (!database.ok()) Say("the database cannot be read: " + database.message());
+  if (!database.ok() && job.ok()) Say(database.message());
   if (!job.ok()) {
     Say(job.status().message());
     return kExitFailed;
@@ -109,6 +142,11 @@ int Export(const ExportOptions& options) {
   if (options.format == "csv") return Write(options, StepsCsv(series));
   if (options.format == "tensorboard") return ExportTensorBoard(options, facts, series);
   const Verdict verdict = VerdictOfJob(facts, observations.ExitOfJob(*job));
+  if (options.format == "otlp") {
+    return ExportOtlp(options,
+                      OtlpOf(facts, verdict, series,
+                             {.version = NANWATCH_VERSION, .now_ns = SystemClock().real_ns()}));
+  }
   if (options.format == "trace") return Write(options, TraceJson(facts, verdict, series));
   return Write(options, JobJsonLines(*job, facts, verdict, series));
 }
@@ -122,13 +160,26 @@ void AddExportVerb(CLI::App& app, VerbCall& call) {
   auto options = std::make_shared<ExportOptions>();
   verb->add_option("RUN", options->run, "A PID, or the id of a run or job, or its beginning")
       ->type_name("");
-  verb->add_option("--format", options->format, "csv, jsonl, trace, tensorboard or prometheus")
+  verb->add_option("--format", options->format,
+                   "csv, jsonl, trace, tensorboard, otlp or prometheus")
       ->type_name("FORMAT")
       ->required()
-      ->check(CLI::IsMember({"csv", "jsonl", "trace", "tensorboard", "prometheus"}));
-  verb->add_option("--output,--textfile", options->output,
-                   "Where to; a file is replaced whole, '-' is stdout (the default)")
-      ->type_name("FILE");
+      ->check(CLI::IsMember({"csv", "jsonl", "trace", "tensorboard", "otlp", "prometheus"}));
+  CLI::Option* output =
+      verb->add_option("--output,--textfile", options->output,
+                       "Where to; a file is replaced whole, '-' is stdout (the default)")
+          ->type_name("FILE");
+  HttpClientOptions& receiver = options->receiver;
+  CLI::Option* to =
+      verb->add_option("--to", receiver.url, "Of otlp: an OpenTelemetry Collector that takes it")
+          ->type_name("URL")
+          ->excludes(output);
+  verb->add_option("--token-file", receiver.token_file, "The token that it asks for")
+      ->type_name("FILE")
+      ->needs(to);
+  verb->add_option("--ca", receiver.ca_file, "Trust these authorities, not those of the system")
+      ->type_name("FILE")
+      ->needs(to);
   verb->callback([options, &call] { call.chosen = [options] { return Export(*options); }; });
 }
 

@@ -40,6 +40,24 @@ void DropFormerLaunches(const std::string& job, std::vector<RunFacts>& facts) {
   });
 }
 
+std::string AdviceFor(ErrorKind kind, const std::string& database) {
+  switch (kind) {
+    case ErrorKind::kBusy:
+      return ": another process holds it, try again ('fuser " + database + "' names that process)";
+    case ErrorKind::kCorrupt:
+      return ": move it away, or set NANWATCH_STATE_DIR to another directory";
+    case ErrorKind::kPermission:
+      return ": it has to be your own file in a directory of your own";
+    case ErrorKind::kFull:
+      return ": make room there";
+    case ErrorKind::kResources:
+    case ErrorKind::kIo:
+      return ": try again, and see whether the file system there is in order ('dmesg')";
+    default:
+      return "";  // said already
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> Observations::SegmentNames() const {
@@ -63,7 +81,10 @@ Store* Observations::Database() {
 
 Status Observations::DatabaseStatus() {
   Database();
-  return store_status_;
+  if (store_status_.ok()) return store_status_;
+  const std::string advice =
+      places_.state_status.ok() ? AdviceFor(store_status_.kind(), places_.database) : "";
+  return {store_status_.kind(), "the database cannot be read: " + store_status_.message() + advice};
 }
 
 std::vector<SeenRun> Observations::RunsInSegments(const std::optional<std::string>& job) {
@@ -291,9 +312,9 @@ std::optional<JobExit> Observations::ExitOfJob(const std::string& job) {
 
 Result<std::string> Observations::ResolveJob(const std::string& name) {
   const std::vector<SeenRun> runs = Runs();
-  if (runs.empty()) {
-    return Status(ErrorKind::kNotFound, NoRunIsKnown(places_));
-  }
+  const Status database = DatabaseStatus();
+  if (runs.empty())
+    return database.ok() ? Status(ErrorKind::kNotFound, NoRunIsKnown(places_)) : database;
   if (name.empty()) return runs.front().job;
   // A number is a process, the newest that had it, before it is the beginning of an id.
   const auto of_process = std::find_if(runs.begin(), runs.end(), [&](const SeenRun& run) {
@@ -313,6 +334,7 @@ Result<std::string> Observations::ResolveJob(const std::string& name) {
   }
   if (jobs.size() == 1) return *jobs.begin();
   if (jobs.empty()) {
+    if (!database.ok()) return database;
     return Status(ErrorKind::kNotFound,
                   "no run or job begins with '" + name + "': 'nanwatch ps --all' lists them");
   }

@@ -97,10 +97,12 @@ class Observations {
   [[nodiscard]] std::vector<std::string> ExitFilesOfJob(const std::string& job) const;
 
   // The job that `name` means: a run's id, a job's id, or the beginning of one; "" means the newest
-  // run. kNotFound, or kAmbiguous with the candidates named.
+  // run. kNotFound, kAmbiguous with the candidates named, or DatabaseStatus() where the database,
+  // which may have it, cannot be read.
   [[nodiscard]] Result<std::string> ResolveJob(const std::string& name);
 
-  // Why the database cannot be read; ok when it can, or when there is none yet.
+  // Why the database cannot be read and what to do, a sentence; ok when it can, or when there is
+  // none yet.
   [[nodiscard]] Status DatabaseStatus();
   [[nodiscard]] const Places& places() const { return places_; }
 

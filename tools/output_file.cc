@@ -17,10 +17,10 @@ namespace nanwatch {
 namespace {
 
 Status Failure(const std::string& path, int error) {
-  const std::string advice =
-      error == ENOSPC || error == EDQUOT
-          ? "make room there, or name a file on another file system"
-          : "name a file in a directory that exists and that you may write to";
+  std::string advice = "name a file in a directory that exists and that you may write to";
+  if (error == ENOSPC || error == EDQUOT)
+    advice = "make room there, or name a file on another file system";
+  if (error == EFBIG) advice = "raise the limit on the size of files ('ulimit -f')";
   return {Status::FromErrno(error, "").kind(),
           "'" + path + "' could not be written (" + strerror(error) + "): " + advice};
 }
@@ -68,8 +68,7 @@ Status WriteOutputFile(const std::string& path, std::string_view content) {
   errno = 0;
   if (path == "-") {
     if (WriteAll(STDOUT_FILENO, content)) return {};
-    return {ErrorKind::kIo,
-            std::string("standard output could not be written to: ") + strerror(errno)};
+    return {ErrorKind::kIo, "standard output could not be written to: " + WhyNotWritten(errno)};
   }
   struct stat status {};
   const bool exists = stat(path.c_str(), &status) == 0;

@@ -89,10 +89,11 @@ std::vector<SeenRun> Choose(std::vector<SeenRun> runs, bool all) {
 }
 
 std::string AsText(const std::vector<SeenRun>& shown, size_t known,
-                   const std::vector<UnreadableFile>& foreign, const Places& places) {
+                   const std::vector<UnreadableFile>& foreign, const Places& places,
+                   bool is_readable) {
   std::string text;
   if (shown.empty()) {
-    text = NoRunIsKnown(places) + "\n";
+    text = (is_readable ? NoRunIsKnown(places) : "no run lives") + "\n";
   } else {
     std::vector<std::vector<std::string>> rows;
     const uint64_t now_ns = SystemClock().real_ns();
@@ -137,13 +138,13 @@ int Ps(const PsOptions& options) {
   if (!segments.ok() && segments.kind() != ErrorKind::kNotFound) Say(segments.message());
   const std::vector<SeenRun> runs = observations.Runs();
   const std::vector<SeenRun> shown = Choose(runs, options.all);
-  const int printed = PrintAndExit(
-      options.json ? AsJson(shown, observations.foreign())
-                   : AsText(shown, runs.size(), observations.foreign(), observations.places()),
-      kExitOk);
   const Status database = observations.DatabaseStatus();
+  const int printed = PrintAndExit(options.json ? AsJson(shown, observations.foreign())
+                                                : AsText(shown, runs.size(), observations.foreign(),
+                                                         observations.places(), database.ok()),
+                                   kExitOk);
   if (database.ok()) return printed;
-  Say("the database cannot be read: " + database.message());
+  Say(database.message());
   return kExitFailed;
 }
 

@@ -26,6 +26,7 @@
 #include "tools/job_verdict.h"
 #include "tools/observations.h"
 #include "tools/output_file.h"
+#include "tools/source_lines.h"
 #include "tools/start_process.h"
 #include "tools/stats_table.h"
 #include "tools/terminal.h"
@@ -79,8 +80,10 @@ std::string Render(const ReportOptions& options, const Diagnosed& diagnosed) {
   }
   if (options.json) return JsonReport(verdict);
   if (options.coverage) return CoverageReport(verdict);
-  return TextReport(
-      verdict, {.color = WantsColor(STDOUT_FILENO), .width_columns = ReportColumns(STDOUT_FILENO)});
+  return TextReport(verdict,
+                    {.color = WantsColor(STDOUT_FILENO),
+                     .width_columns = ReportColumns(STDOUT_FILENO),
+                     .source_path = options.fleet.url.empty() ? SourcePathOf(verdict) : ""});
 }
 
 // Shows a file by the desktop's own program for it.
@@ -130,7 +133,7 @@ std::optional<Verdict> UnseenVerdict(const ReportOptions& options, const Result<
   const std::optional<UnseenJob> unseen = FindUnseen(observations.places(), options.run);
   if (!unseen.has_value()) return std::nullopt;
   if (!job.ok()) {
-    if (job.status().kind() != ErrorKind::kNotFound) return std::nullopt;
+    if (job.status().kind() == ErrorKind::kAmbiguous) return std::nullopt;
     return ReadUnseen(*unseen);
   }
   if (!options.run.empty() && unseen->job != *job) return std::nullopt;
@@ -181,11 +184,10 @@ int Report(const ReportOptions& options) {
   if (!observations.places().note.empty()) Say(observations.places().note);
   const Result<std::string> job = observations.ResolveJob(options.run);
   const Status database = observations.DatabaseStatus();
-  if (!database.ok()) Say("the database cannot be read: " + database.message());
-  if (const std::optional<Verdict> unseen = UnseenVerdict(options, job, observations);
-      unseen.has_value() && options.explain == 0 && !options.stats) {
-    return ReportUnseen(options, *unseen, job);
-  }
+  const std::optional<Verdict> unseen = UnseenVerdict(options, job, observations);
+  const bool is_unseen = unseen.has_value() && options.explain == 0 && !options.stats;
+  if (!database.ok() && (job.ok() || is_unseen)) Say(database.message());
+  if (is_unseen) return ReportUnseen(options, *unseen, job);
   if (!job.ok()) {
     Say(job.status().message());
     return options.check && options.run.empty() ? kExitCannotTell : kExitFailed;

@@ -38,6 +38,7 @@
 #include "tools/job_verdict.h"
 #include "tools/launch_turn.h"
 #include "tools/observations.h"
+#include "tools/source_lines.h"
 #include "tools/terminal.h"
 #include "tools/unseen_job.h"
 #include "tools/verdict_file.h"
@@ -249,7 +250,7 @@ Verdict Judge(const RunOptions& options, const Preparation& prepared, Observatio
   if (facts.empty()) return NothingSeen(options, exit.job, exit, unwatched);
   Verdict verdict = VerdictOfJob(facts, exit, unwatched);
   const Status database = observations.DatabaseStatus();
-  if (!database.ok()) Say("the database cannot be read: " + database.message());
+  if (!database.ok()) Say(database.message());
   RemoveWhatWasRead(prepared, observations, exit.job, verdict);
   return verdict;
 }
@@ -276,7 +277,8 @@ void Show(const RunOptions& options, const Verdict& verdict) {
     WriteAll(STDERR_FILENO, JsonReport(verdict));
   } else if (verdict.runs_size() > 0) {
     WriteAll(STDERR_FILENO, TextReport(verdict, {.color = WantsColor(STDERR_FILENO),
-                                                 .width_columns = ReportColumns(STDERR_FILENO)}));
+                                                 .width_columns = ReportColumns(STDERR_FILENO),
+                                                 .source_path = SourcePathOf(verdict)}));
   }
 }
 

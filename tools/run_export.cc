@@ -46,6 +46,8 @@ Json StepJson(const RunSeries& run, const StepPoint& point) {
           {"loss", number(point.loss)},
           {"gradient_norm", number(point.gradient_norm)},
           {"loss_scale", number(point.scale)},
+          {"learning_rate", number(point.learning_rate)},
+          {"overhead", number(point.overhead)},
           {"seconds", number(point.seconds)},
           {"limit_share", number(point.limit_share)},
           {"nearest_layer", point.nearest_layer},
@@ -59,7 +61,8 @@ Json StepJson(const RunSeries& run, const StepPoint& point) {
 
 std::string StepsCsv(const std::vector<RunSeries>& series) {
   std::string text =
-      "run,rank,step,iteration,monotonic_ns,loss,gradient_norm,loss_scale,seconds,limit_share,"
+      "run,rank,step,iteration,monotonic_ns,loss,gradient_norm,loss_scale,learning_rate,overhead,"
+      "seconds,limit_share,"
       "nearest_layer,level,non_finite,bad,skipped\r\n";
   for (const RunSeries& run : series) {
     for (const StepPoint& point : run.points) {
@@ -67,7 +70,8 @@ std::string StepsCsv(const std::vector<RunSeries>& series) {
       text += (point.step < 0 ? "" : std::to_string(point.step)) + "," + std::to_string(point.x);
       text += "," + std::to_string(point.time_ns);
       for (const auto* value :
-           {&point.loss, &point.gradient_norm, &point.scale, &point.seconds, &point.limit_share})
+           {&point.loss, &point.gradient_norm, &point.scale, &point.learning_rate, &point.overhead,
+            &point.seconds, &point.limit_share})
         text += "," + CsvNumber(*value);
       text += "," + CsvText(point.nearest_layer) + "," + point.level;
       for (const bool flag : {point.non_finite, point.bad, point.skipped})

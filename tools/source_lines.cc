@@ -92,8 +92,11 @@ std::set<std::string> FoldersOf(const RunInfo& run) {
   for (const std::string& word : run.command()) {
     if (!word.ends_with(".py")) continue;
     std::error_code error;
-    const std::filesystem::path script = std::filesystem::absolute(word, error);
-    if (!error && std::filesystem::exists(script, error)) folders.insert(script.parent_path());
+    // An absolute one stays what it is.
+    const std::filesystem::path script =
+        std::filesystem::absolute(std::filesystem::path(run.directory()) / word, error);
+    if (!error && std::filesystem::exists(script, error))
+      folders.insert(script.lexically_normal().parent_path());
   }
   return folders;
 }
@@ -118,6 +121,11 @@ std::optional<SourceLines> SourceLinesOf(const Verdict& verdict) {
                                  lines.begin() + static_cast<std::ptrdiff_t>(last)}};
   }
   return std::nullopt;
+}
+
+std::string SourcePathOf(const Verdict& verdict) {
+  const std::optional<SourceLines> lines = SourceLinesOf(verdict);
+  return lines.has_value() ? lines->path : "";
 }
 
 }  // namespace nanwatch

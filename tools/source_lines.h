@@ -15,4 +15,7 @@ namespace nanwatch {
 // where the function that the record names does not hold that line.
 [[nodiscard]] std::optional<SourceLines> SourceLinesOf(const Verdict& verdict);
 
+// The whole path of that file; "" likewise.
+[[nodiscard]] std::string SourcePathOf(const Verdict& verdict);
+
 }  // namespace nanwatch

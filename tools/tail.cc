@@ -43,7 +43,7 @@ constexpr char kTailHelp[] =
     "  nanwatch tail -f 7f3a         follow one run until it ends\n"
     "  nanwatch tail -f --forever --json | jq .layer\n"
     "\n"
-    "Exit status: 0; 1 no such run.\n"
+    "Exit status: 0; 1 no such run, or the database cannot be read (live runs are shown anyway).\n"
     "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR.";
 
 struct TailOptions {
@@ -63,7 +63,7 @@ class Tail {
   [[nodiscard]] bool IsFirstLook() const { return first_look_; }
 
   // Prints what is new of `jobs`, and of those in `ended` the incidents, once; of the first look
-  // only the last lines. False when nobody reads any more.
+  // only the last lines. False when they could not be written.
   bool Print(const std::set<std::string>& jobs, const std::set<std::string>& ended) {
     std::vector<TailEntry> entries;
     for (const std::string& job : jobs) {
@@ -166,14 +166,14 @@ int Follow(const TailOptions& options, Observations& observations, const std::st
   while (true) {
     // Which runs live is asked before their findings are read: what a run wrote last is thus seen.
     const JobsNow jobs = LookAtJobs(observations, only_job);
-    if (jobs.all.empty() && tail.IsFirstLook()) {
+    if (jobs.all.empty() && tail.IsFirstLook() && observations.DatabaseStatus().ok()) {
       Say(NoRunIsKnown(observations.places()));
       if (options.follow && options.forever) Say("waiting for the first run (Ctrl-C to stop)");
     }
     std::set<std::string> ended;
     std::set_difference(jobs.all.begin(), jobs.all.end(), jobs.live.begin(), jobs.live.end(),
                         std::inserter(ended, ended.end()));
-    if (!tail.Print(jobs.all, ended)) return kExitOk;
+    if (!tail.Print(jobs.all, ended)) return NotWritten(kExitOk);
     if (!options.follow || (jobs.live.empty() && !options.forever)) return kExitOk;
     poll(nullptr, 0, kFollowEveryMs);
   }
@@ -183,7 +183,6 @@ int TailRuns(const TailOptions& options) {
   Observations observations(FindPlaces(ProcessEnvironment()));
   if (!observations.places().note.empty()) Say(observations.places().note);
   const Status database = observations.DatabaseStatus();
-  if (!database.ok()) Say("the database cannot be read: " + database.message());
   std::string job;
   if (!options.run.empty()) {
     const Result<std::string> resolved = observations.ResolveJob(options.run);
@@ -193,7 +192,9 @@ int TailRuns(const TailOptions& options) {
     }
     job = *resolved;
   }
-  return Follow(options, observations, job);
+  if (!database.ok()) Say(database.message());
+  const int followed = Follow(options, observations, job);
+  return database.ok() ? followed : kExitFailed;
 }
 
 }  // namespace

@@ -101,6 +101,8 @@ std::string TensorBoardEvents(const Run& run, const RunSeries& series) {
     add("nanwatch/loss", point.loss);
     add("nanwatch/gradient_norm", point.gradient_norm);
     add("nanwatch/loss_scale", point.scale);
+    add("nanwatch/learning_rate", point.learning_rate);
+    add("nanwatch/overhead", point.overhead);
     add("nanwatch/seconds", point.seconds);
     add("nanwatch/limit_share", point.limit_share);
     add("nanwatch/bad", point.bad ? 1 : 0);

@@ -10,8 +10,9 @@
 
 namespace nanwatch {
 
-// Tags: nanwatch/loss, /gradient_norm, /loss_scale, /seconds, /limit_share, /bad. Their step is that
-// of the verdict document, or where the point lies where that is not known.
+// Tags: nanwatch/loss, /gradient_norm, /loss_scale, /learning_rate, /overhead, /seconds,
+// /limit_share, /bad. Their step is that of the verdict document, or where the point lies where that is
+// not known.
 [[nodiscard]] std::string TensorBoardEvents(const Run& run, const RunSeries& series);
 
 // "events.out.tfevents.<start>.<run>.nanwatch": TensorBoard finds files by this beginning.

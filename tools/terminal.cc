@@ -40,16 +40,28 @@ bool WriteAll(int fd, std::string_view text) {
   return true;
 }
 
-int PrintAndExit(std::string_view text, int exit_code) {
-  if (WriteAll(STDOUT_FILENO, text) || errno == EPIPE) return exit_code;
-  Say("the output could not be written: " + std::string(strerror(errno)));
+std::string WhyNotWritten(int error) {
+  const std::string why = strerror(error);
+  if (error == ENOSPC || error == EDQUOT)
+    return why + ": make room where it goes, or send it elsewhere";
+  if (error == EFBIG) return why + ": raise the limit ('ulimit -f'), or send it elsewhere";
+  return why + ": send it to a file or a pipe that takes it";
+}
+
+int NotWritten(int exit_code) {
+  if (errno == EPIPE) return exit_code;
+  Say("the output could not be written: " + WhyNotWritten(errno));
   return kExitFailed;
+}
+
+int PrintAndExit(std::string_view text, int exit_code) {
+  return WriteAll(STDOUT_FILENO, text) ? exit_code : NotWritten(exit_code);
 }
 
 int ReportColumns(int fd) {
   winsize size{};
   if (isatty(fd) != 1 || ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 100;
-  return std::clamp<int>(size.ws_col, 60, 100);
+  return std::clamp<int>(size.ws_col, 60, 120);
 }
 
 void Say(std::string_view line) {

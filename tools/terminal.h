@@ -18,11 +18,18 @@ namespace nanwatch {
 // Writes all of `text` to `fd`; false when it could not be (a closed pipe, a full disk).
 bool WriteAll(int fd, std::string_view text);
 
+// Why a write failed with `error`, and what to do about it when it was to stdout.
+[[nodiscard]] std::string WhyNotWritten(int error);
+
+// After a failed write to stdout: says why and gives kExitFailed; `exit_code` where the reader has
+// gone, which is no failure.
+[[nodiscard]] int NotWritten(int exit_code);
+
 // The end of a verb that prints to stdout: writes `text` and gives `exit_code`, or says why it
 // could not be written and gives kExitFailed. A reader that has gone is no failure.
 [[nodiscard]] int PrintAndExit(std::string_view text, int exit_code);
 
-// The columns that a report has on `fd`: the terminal's, from 60 to 100; 100 on anything else.
+// The columns that a report has on `fd`: the terminal's, from 60 to 120; 100 on anything else.
 [[nodiscard]] int ReportColumns(int fd);
 
 // One line of our own on stderr, "nanwatch: " before it. One write, so that lines of several

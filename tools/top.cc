@@ -127,7 +127,7 @@ int PrintOnce(bool as_json) {
   const int printed = PrintAndExit(as_json ? AsJson(picture) : AsText(picture), kExitOk);
   const Status database = look.DatabaseStatus();
   if (database.ok()) return printed;
-  Say("the database cannot be read: " + database.message());
+  Say(database.message());
   return kExitFailed;
 }
 
@@ -238,7 +238,7 @@ class LiveView {
     picture_ = look_.Take();
     SortRows(picture_.rows, choice_.order());
     if (const Status database = look_.DatabaseStatus(); !database.ok()) {
-      picture_.note = "the database cannot be read: " + database.message();
+      picture_.note = database.message();
     }
     next_look_ = Steady::now() + interval_;
   }

@@ -9,6 +9,7 @@
 #include "daemon/report/incident_words.h"
 #include "daemon/report/json_report.h"
 #include "daemon/report/text_layout.h"
+#include "tools/run_clock.h"
 
 namespace nanwatch {
 namespace {
@@ -32,10 +33,7 @@ uint64_t BaseNs(const std::vector<RunFacts>& facts) {
 
 // Of a time of the process's CLOCK_MONOTONIC.
 double Microseconds(uint64_t monotonic_ns, const Run& run, uint64_t base_ns) {
-  const auto since_start =
-      static_cast<int64_t>(monotonic_ns) - static_cast<int64_t>(run.started_monotonic_ns());
-  const int64_t ns =
-      static_cast<int64_t>(run.started_real_ns()) - static_cast<int64_t>(base_ns) + since_start;
+  const int64_t ns = RealNs(monotonic_ns, run) - static_cast<int64_t>(base_ns);
   return static_cast<double>(ns) / 1000;
 }
 
@@ -56,7 +54,10 @@ void AddStep(const StepPoint& point, const Run& run, uint64_t base_ns, Json& eve
   const double duration_us = point.seconds.value_or(0) * 1e6;
   Json figures = {{"level", point.level}, {"bad", point.bad}, {"skipped", point.skipped}};
   const std::pair<const char*, const std::optional<double>&> counters[] = {
-      {"loss", point.loss}, {"gradient norm", point.gradient_norm}, {"loss scale", point.scale}};
+      {"loss", point.loss},
+      {"gradient norm", point.gradient_norm},
+      {"loss scale", point.scale},
+      {"learning rate", point.learning_rate}};
   for (const auto& [name, value] : counters) {
     if (value.has_value()) figures[name] = JsonNumber(*value);
     // A counter has no value that is not finite.
@@ -68,19 +69,11 @@ void AddStep(const StepPoint& point, const Run& run, uint64_t base_ns, Json& eve
                          {{"ts", end_us - duration_us}, {"dur", duration_us}, {"args", figures}}));
 }
 
-// When the record with this ticket was written; 0 where it is not kept.
-uint64_t TimeOf(uint64_t ticket, const RunFacts& facts) {
-  for (const Record& record : facts.records()) {
-    if (record.ticket() == ticket) return record.time_ns();
-  }
-  return 0;
-}
-
 void AddIncidents(const RunFacts& facts, const Verdict& verdict, uint64_t base_ns, Json& events) {
   for (const Incident& incident : verdict.incidents()) {
     const Finding& origin = incident.origin();
     const uint64_t time_ns =
-        origin.run() == RunId(facts.run()) ? TimeOf(origin.ticket(), facts) : 0;
+        origin.run() == RunId(facts.run()) ? TimeOfRecord(origin.ticket(), facts) : 0;
     if (time_ns == 0) continue;
     events.push_back(Event("i", incident.severity() + ": " + WhatText(origin), facts.run().pid(),
                            {{"s", "p"},

@@ -24,6 +24,7 @@ IncidentDraft& DraftOf(Drafts& drafts, const Lineage& lineage, int origin) {
   // By the same op, ranks may receive from different senders; rank_folding.h joins the rest again.
   if (found.IsReceived()) key += "\n" + RunId(lineage.facts().run());
   IncidentDraft& draft = drafts[key];
+  draft.ranks.insert(lineage.facts().run().rank());
   if (draft.origin == nullptr) {
     draft.lineage = &lineage;
     draft.origin = &found;
@@ -228,6 +229,7 @@ Incident Finish(const IncidentDraft& draft) {
     incident.set_expected_by(*draft.origin->expected_by);
   }
   incident.set_count(draft.count);
+  if (draft.ranks.size() > 1) incident.mutable_ranks()->Add(draft.ranks.begin(), draft.ranks.end());
   // A worker has no steps of its own: its value begins to matter where a training meets it.
   if (incident.origin().step() < 0 && !draft.other_events.empty()) {
     incident.mutable_origin()->set_step(draft.first_step);

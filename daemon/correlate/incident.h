@@ -28,6 +28,7 @@ struct IncidentDraft {
   bool anomalous = false;   // something reached further than it may, or:
   bool ended_job = false;   // the job ended with an error that it may have led to (death_rule.h)
   uint64_t count = 0;       // values that belong to it
+  std::set<int32_t> ranks;  // with an origin of their own at its site
   int64_t first_step = -1;  // -1 unknown
   int64_t last_step = -1;
 

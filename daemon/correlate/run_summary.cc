@@ -78,6 +78,7 @@ RunInfo DescribeRun(const RunFacts& facts) {
   if (state.has_signal()) info.set_signal(state.signal());
   info.set_program(run.program());
   info.set_python(run.python_version());
+  info.set_directory(run.directory());
   info.set_late(run.late());
   return info;
 }

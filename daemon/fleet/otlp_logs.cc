@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/fleet/otlp_attributes.h"
 #include "otlp_logs.pb.h"
 
 namespace nanwatch {
@@ -18,19 +19,7 @@ constexpr int kError = 17;
 constexpr size_t kResourceBytesMax = size_t{64} << 10;
 constexpr size_t kRecordBytesMax = kFleetBodyBytesMax + (size_t{8} << 10);
 
-using Attributes = google::protobuf::RepeatedPtrField<otlp::KeyValue>;
-
-void AddText(Attributes& attributes, const char* key, const std::string& value) {
-  otlp::KeyValue& attribute = *attributes.Add();
-  attribute.set_key(key);
-  attribute.mutable_value()->set_string_value(value);
-}
-
-void AddNumber(Attributes& attributes, const char* key, int64_t value) {
-  otlp::KeyValue& attribute = *attributes.Add();
-  attribute.set_key(key);
-  attribute.mutable_value()->set_int_value(value);
-}
+using Attributes = OtlpAttributes;
 
 std::string TextOf(const Attributes& attributes, std::string_view key) {
   for (const otlp::KeyValue& attribute : attributes) {

@@ -50,7 +50,10 @@ Result<std::string> ReadToken(const std::string& path) {
     return Status::FromErrno(errno, "the token file '" + path + "' cannot be read");
   // A secret of Kubernetes belongs to root, and is given to us by its group.
   const mode_t others = status.st_uid == geteuid() ? 077 : 027;
-  if (!S_ISREG(status.st_mode) || (status.st_mode & others) != 0) {
+  if (!S_ISREG(status.st_mode))
+    return Status(ErrorKind::kInvalid,
+                  "the token file '" + path + "' is no file: name one that holds the token");
+  if ((status.st_mode & others) != 0) {
     return Status(ErrorKind::kPermission,
                   "others may read the token file: run 'chmod 600 " + path + "'");
   }

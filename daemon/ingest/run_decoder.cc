@@ -22,6 +22,15 @@ uint32_t LevelOf(const wire::SegmentHeader& header) {
 
 }  // namespace
 
+// Behind the arguments; one that cannot be reached does not begin with a slash.
+std::string DirectoryOf(const wire::SegmentHeader& header) {
+  constexpr uint16_t kMinorOfDirectory = 12;
+  const size_t at = std::min<size_t>(header.command_bytes, sizeof header.command);
+  const std::string_view rest(header.command + at, sizeof header.command - at);
+  if (header.wire_minor < kMinorOfDirectory || !rest.starts_with('/')) return "";
+  return wire::CleanText(rest.substr(0, rest.find('\0')), sizeof header.command);
+}
+
 Run DecodeRun(const wire::SegmentHeader& header) {
   Run out;
   out.set_nonce(header.nonce);
@@ -50,6 +59,7 @@ Run DecodeRun(const wire::SegmentHeader& header) {
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   for (std::string& word : WithoutSecrets(std::move(command))) out.add_command(std::move(word));
+  out.set_directory(DirectoryOf(header));
   out.set_level(LevelOf(header));
   out.set_started_real_ns(header.started_real_ns);
   out.set_started_monotonic_ns(header.started_monotonic_ns);

@@ -27,6 +27,9 @@ void ReadTelemetry(const SegmentFile& file, const NameCache& names, StepSummary&
   if (known(TelemetryEntry::kStepTime)) step.set_seconds(static_cast<double>(entry.step_ns) * 1e-9);
   if (known(TelemetryEntry::kGradientNorm)) step.set_gradient_norm(entry.gradient_norm);
   if (known(TelemetryEntry::kScale)) step.set_scale(entry.scale);
+  if (known(TelemetryEntry::kLearningRate)) step.set_learning_rate(entry.learning_rate);
+  if (known(TelemetryEntry::kOverhead) && std::isfinite(entry.overhead_percent))
+    step.set_overhead_percent(static_cast<double>(entry.overhead_percent));
   if (known(TelemetryEntry::kGradients)) {
     step.set_gradients(entry.gradients);
     step.set_gradients_missing(entry.gradients_missing);

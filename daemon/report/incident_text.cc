@@ -40,10 +40,10 @@ std::string CallerRows(const Finding& origin, int width) {
   return rows;
 }
 
-std::string OriginRows(const Finding& origin, int width) {
+std::string OriginRows(const Finding& origin, int width, const std::string& source_path) {
   return Row("origin", StepInFull(origin) + ", " + SiteText(origin), width) +
-         WhatRows(origin, width) + KernelRow(origin, width) + CallerRows(origin, width) +
-         SampleRow(origin, width);
+         WhatRows(origin, width) + (source_path.empty() ? "" : Row("file", source_path, width)) +
+         KernelRow(origin, width) + CallerRows(origin, width) + SampleRow(origin, width);
 }
 
 // ---- tensors
@@ -233,11 +233,12 @@ IncidentReason ReasonOf(const Incident& incident) {
   return reason;
 }
 
-std::string IncidentRows(const Incident& incident, int width) {
+std::string IncidentRows(const Incident& incident, int width, const std::string& source_path) {
   const Finding& origin = incident.origin();
-  std::string rows = TrailRows(incident, kOpsBeforeShownMax, width) + OriginRows(origin, width);
+  std::string rows = OriginRows(origin, width, source_path);
   rows += TensorRows("input", origin.inputs(), false, width);
   rows += TensorRows("output", origin.outputs(), true, width);
+  rows += TrailRows(incident, kOpsBeforeShownMax, width);
   const std::string then = ThenText(incident);
   if (!then.empty()) rows += Row("then", then, width);
   if (incident.count() > 1 && incident.last_step() > incident.first_step()) {

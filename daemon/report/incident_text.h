@@ -21,6 +21,8 @@ struct IncidentReason {
 [[nodiscard]] IncidentReason ReasonOf(const Incident& incident);
 
 // The rows from "origin" to "do", each wrapped at `width_columns`, ending with a newline.
-[[nodiscard]] std::string IncidentRows(const Incident& incident, int width_columns);
+// `source_path`: the whole path of the origin's file, printable; "" where it is not known.
+[[nodiscard]] std::string IncidentRows(const Incident& incident, int width_columns,
+                                       const std::string& source_path);
 
 }  // namespace nanwatch

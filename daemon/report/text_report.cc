@@ -20,6 +20,7 @@ constexpr int kSummariesMax = 6;
 constexpr int kRuleProblemsMax = 3;
 constexpr size_t kRuleProblemColumnsMax = 240;
 constexpr size_t kCommandColumnsMax = 200;
+constexpr int kRanksNamedMax = 16;
 
 enum class Colour { kRed, kYellow, kGreen };
 
@@ -85,6 +86,9 @@ std::string RanRow(const Verdict& verdict, int width) {
   for (const std::string& word : run.command())
     command += (command.empty() ? "" : " ") + Printable(word);
   if (!command.empty()) text += (text.empty() ? "" : ": ") + Shorten(command, kCommandColumnsMax);
+  if (!run.directory().empty())
+    text +=
+        (text.empty() ? "in " : ", in ") + Shorten(Printable(run.directory()), kCommandColumnsMax);
   return text.empty() ? "" : Row("ran", text, width);
 }
 
@@ -114,9 +118,24 @@ std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
   return rows;
 }
 
+// "0; the same on 7 others: 1, 2, 3, 4, 5, 6, 7".
+std::string RanksRow(const Incident& incident, int width) {
+  const int others = incident.ranks_size() - 1;
+  if (others < 1) return "";
+  std::string named;
+  for (const int32_t rank : incident.ranks()) {
+    if (others <= kRanksNamedMax && rank != incident.origin().rank())
+      named += (named.empty() ? ": " : ", ") + std::to_string(rank);
+  }
+  return Row("ranks",
+             std::to_string(incident.origin().rank()) + "; the same on " +
+                 Counted(static_cast<uint64_t>(others), "other") + named,
+             width);
+}
+
 // The other incidents that are not expected, a line each.
 std::string MoreRows(const Verdict& verdict, int width) {
-  std::string rows;
+  std::string rows = RanksRow(verdict.incidents(0), width);
   int shown = 0;
   int more = 0;
   for (int i = 1; i < verdict.incidents_size(); ++i) {
@@ -171,7 +190,7 @@ std::string AnomalyText(const Verdict& verdict, const TextOptions& options) {
   return BetterTitle(verdict, options) +
          Title("ANOMALY", RunText(verdict) + ": " + WordsOf(verdict).sentence, Colour::kRed,
                options) +
-         IncidentRows(first, options.width_columns) +
+         IncidentRows(first, options.width_columns, Printable(options.source_path)) +
          RowsBeforeIncident(verdict, options.width_columns) +
          MoreRows(verdict, options.width_columns) + ExcusedRows(verdict, options.width_columns) +
          WatchedRows(verdict, options);

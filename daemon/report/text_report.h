@@ -11,6 +11,7 @@ namespace nanwatch {
 struct TextOptions {
   bool color = false;  // ANSI colours: only when the caller knows that a terminal reads it
   int width_columns = 100;
+  std::string source_path = {};  // of the file that the first origin's line is in; "" not known
 };
 
 // Ends with a newline. Says what began it, where it went, why, what to do, and how much was

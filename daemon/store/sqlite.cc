@@ -36,7 +36,7 @@ ErrorKind KindOf(int code, sqlite3* database) {
     case SQLITE_CANTOPEN:
     case SQLITE_IOERR: {
       const int error = database == nullptr ? 0 : sqlite3_system_errno(database);
-      if (error == ENOSPC || error == EDQUOT) return ErrorKind::kFull;
+      if (error == ENOSPC || error == EDQUOT || error == EFBIG) return ErrorKind::kFull;
       if (error == EMFILE || error == ENFILE || error == ENOMEM) return ErrorKind::kResources;
       return error == EACCES || error == EPERM ? ErrorKind::kPermission : ErrorKind::kIo;
     }

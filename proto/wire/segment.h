@@ -57,7 +57,7 @@ namespace nanwatch::wire {
 
 inline constexpr uint64_t kSegmentMagic = 0x48435441574e414eull;  // the bytes "NANWATCH"
 inline constexpr uint16_t kWireMajor = 1;   // a change that an old reader would misread
-inline constexpr uint16_t kWireMinor = 11;  // additions that an old reader may ignore
+inline constexpr uint16_t kWireMinor = 12;  // additions that an old reader may ignore
 inline constexpr uint16_t kWireMinorOfStacks =
     3;  // from which on ControlRequest::kStacks is heeded
 
@@ -114,7 +114,9 @@ struct SegmentHeader {
   char python_version[12];  // "" in a C++ program; 16 until minor 5, of which 4 were never used
   uint32_t place;           // place.h: who shares the file system and sees the process; 0 unknown
   char program[256];        // what a person would call the job: train.py, or the executable's name
-  char command[1024];       // arguments, each ended by a NUL, as many as fit
+  // Arguments, each ended by a NUL, as many as fit; behind them, where there is room for all of it,
+  // the directory that the process was in, ended by a NUL (minor 12).
+  char command[1024];
   uint32_t command_bytes;
   int32_t awaited_by;  // pid of the `nanwatch run` that reads it at the job's end, else 0 (minor 5)
 };
@@ -214,6 +216,8 @@ struct TelemetryEntry {
     kStepTime = 8,
     kGradients = 16,
     kNearLimit = 32,
+    kLearningRate = 64,  // minor 12, as the next
+    kOverhead = 128,
   };
   std::atomic<uint64_t> sequence;  // as StepEntry's
   uint64_t time_ns;                // StepEntry's
@@ -232,9 +236,9 @@ struct TelemetryEntry {
   double near_largest;  // magnitude
   uint32_t near_op;     // name ids
   uint32_t near_layer;
-  uint32_t near_type;  // ElementType
-  uint32_t reserved0;
-  uint64_t reserved[1];
+  uint32_t near_type;      // ElementType
+  float overhead_percent;  // as measured by then: LiveBlock::overhead
+  double learning_rate;    // of the optimizer's first group, as the update used it
 };
 static_assert(sizeof(TelemetryEntry) == 104);
 

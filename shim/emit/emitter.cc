@@ -123,9 +123,14 @@ void Emitter::RecordReach(wire::Reach reach, uint64_t value, uint64_t ticket, ui
   first_.Reached(reach, value, ticket, name, clocks);
 }
 
-void Emitter::PublishStep(const wire::StepEntry& plain,
-                          const wire::TelemetryEntry& telemetry) noexcept {
+void Emitter::PublishStep(const wire::StepEntry& plain, wire::TelemetryEntry& telemetry) noexcept {
   const WriteGate::Pass pass(gate_);
+  {
+    const std::lock_guard lock(clocks_mutex_);
+    const wire::Overhead& overhead = last_facts_.overhead;
+    telemetry.overhead_percent = static_cast<float>(overhead.percent);
+    if (overhead.pairs != 0) telemetry.known |= wire::TelemetryEntry::kOverhead;
+  }
   // Its own first: whoever reads a step finds the rest of it there.
   telemetry_.Publish(telemetry);
   steps_.Publish(plain);

@@ -87,7 +87,8 @@ class Emitter {
                    const wire::Clocks& clocks) noexcept;
 
   // One entry of each of the two step rings; `sequence` is ignored. Calls come one after another.
-  void PublishStep(const wire::StepEntry& plain, const wire::TelemetryEntry& telemetry) noexcept;
+  // Adds what the live block last said of the checks' cost.
+  void PublishStep(const wire::StepEntry& plain, wire::TelemetryEntry& telemetry) noexcept;
 
   // The ops before a finding; `sequence` is ignored.
   void PublishTrail(const wire::TrailEntry& trail) noexcept;

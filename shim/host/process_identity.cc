@@ -141,6 +141,8 @@ void FillProgram(wire::SegmentHeader& header) noexcept {
   std::memcpy(header.command, command, kept);
   if (kept == sizeof header.command) header.command[kept - 1] = '\0';
   header.command_bytes = static_cast<uint32_t>(kept);
+  const size_t room = sizeof header.command - kept;
+  if (room != 0 && getcwd(header.command + kept, room) == nullptr) header.command[kept] = '\0';
 
   // Its own command says nothing of the job: it is a part of the program that started it, perhaps by
   // way of another such child.

@@ -55,6 +55,15 @@ TEST_F(SourceLinesTest, ShowsTheLineWithItsNeighbors) {
   EXPECT_TRUE(Of("train.py:1 in <module>").has_value());
 }
 
+TEST_F(SourceLinesTest, FindsAScriptWhereItsProcessRan) {
+  verdict_.mutable_run()->set_command(1, "./train.py");
+  EXPECT_FALSE(Of("train.py:7 in forward").has_value()) << "it is not where we are";
+  EXPECT_EQ(SourcePathOf(verdict_), "");
+  verdict_.mutable_run()->set_directory(directory_.path());
+  EXPECT_TRUE(Of("train.py:7 in forward").has_value());
+  EXPECT_EQ(SourcePathOf(verdict_), directory_.Path("train.py"));
+}
+
 TEST_F(SourceLinesTest, ShowsNothingWhereTheFileIsAnother) {
   EXPECT_FALSE(Of("train.py:11 in forward").has_value()) << "that line is in another function";
   EXPECT_FALSE(Of("train.py:70 in forward").has_value());

@@ -137,7 +137,7 @@ std::shared_ptr<const Answers::OfAllRuns> Answers::AllRuns() {
 HttpAnswer Answers::Health() {
   const Status status = AllRuns()->database_status;
   if (status.ok()) return {.body = "ok\n"};
-  return {.status = 503, .body = "the database cannot be read: " + status.message() + "\n"};
+  return {.status = 503, .body = status.message() + "\n"};
 }
 
 const Answers::OfOneJob& Answers::OneJob(const std::string& job) {

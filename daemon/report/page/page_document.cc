@@ -52,6 +52,7 @@ Json RunJson(const PageFacts& facts) {
   };
   add("Program", run.program());
   add("Command", command);
+  add("Directory", run.directory());
   add("Job", facts.job);
   add("Run", run.id());
   if (run.world_size() > 1)

@@ -27,7 +27,10 @@ constexpr SeriesKind kKinds[] = {
     {"loss", "Loss", "", &StepPoint::loss},
     {"gradient_norm", "Gradient norm", "2-norm over all gradients", &StepPoint::gradient_norm},
     {"scale", "Loss scale", "of the GradScaler", &StepPoint::scale},
+    {"learning_rate", "Learning rate", "of the optimizer's first group", &StepPoint::learning_rate},
     {"seconds", "Time of a step", "seconds", &StepPoint::seconds},
+    {"overhead", "Overhead of nanwatch", "how much longer its checks make a step, 0.01 is 1 %",
+     &StepPoint::overhead},
     {"limit_share", "Nearest to overflow",
      "largest result of a layer, as a share of its type's largest number", &StepPoint::limit_share},
 };

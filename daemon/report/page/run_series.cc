@@ -37,6 +37,8 @@ StepPoint PointOf(const StepSummary& step, const StepReading& read, uint64_t bad
   point.loss = Known(step, &StepSummary::has_loss, &StepSummary::loss);
   point.gradient_norm = Known(step, &StepSummary::has_gradient_norm, &StepSummary::gradient_norm);
   point.scale = Known(step, &StepSummary::has_scale, &StepSummary::scale);
+  point.learning_rate = Known(step, &StepSummary::has_learning_rate, &StepSummary::learning_rate);
+  if (step.has_overhead_percent()) point.overhead = step.overhead_percent() / 100;
   point.seconds = Known(step, &StepSummary::has_seconds, &StepSummary::seconds);
   if (step.has_near_largest()) {
     const std::optional<double> limit = LargestOf(ElementTypeName(step.near_type()));

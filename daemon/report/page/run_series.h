@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was stored of a run's steps, one point a step, as pages and exports show it. What the
-// observer does not read (a learning rate, the cost of each step) has no field here.
+// What was stored of a run's steps, one point a step, as pages and exports show it.
 //
 // Pure, no state, safe from any thread.
 #pragma once
@@ -21,7 +20,9 @@ struct StepPoint {
   std::optional<double> loss;
   std::optional<double> gradient_norm;
   std::optional<double> scale;
-  std::optional<double> seconds;  // since the step before
+  std::optional<double> learning_rate;  // of the optimizer's first group
+  std::optional<double> overhead;       // by which checks made steps longer until then; 0.01 is 1 %
+  std::optional<double> seconds;        // since the step before
   // The forward result that came nearest to the limit of its type, if within a 64th of it.
   std::optional<double> limit_share;
   std::string nearest_layer;

@@ -52,6 +52,8 @@ struct Gradients {
   bool waits_for_gpu = false;  // and what they hold is not known yet
   bool some_unseen = false;    // of some nothing will ever be known
   bool number_bad = false;     // a rate or the like of the optimizer is not finite
+  bool rate_known = false;
+  double rate = 0;  // learning rate of its first group
   // Those parameters on the CPU that it writes were read, and what is bad in them is told.
   bool parameters_read = false;
 

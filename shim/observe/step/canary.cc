@@ -204,6 +204,8 @@ Gradients UpdateReads::ReadGradients(ThreadState* thread, const void* optimizer)
   Gradients& told = reading.told;
   told.known = told.norm_known = true;
   told.number_bad = tensors.number_bad;
+  told.rate_known = tensors.rate_known;
+  told.rate = tensors.rate;
   ReadFoundInf(tensors.found_inf, &told);
   reading.report = unseen && !told.skipped && !uses_.poison.Poisoned();
   told.parameters_read = reading.ops_told = ops_told && !told.skipped;

@@ -118,6 +118,8 @@ void StepPublisher::TakeTelemetry(uint64_t now_ns, TelemetryEntry* into) noexcep
   entry.gradients_missing = gradients_.missing;
   entry.gradients_zero = gradients_.zero;
   entry.gradients_bad = gradients_.bad;
+  entry.learning_rate = gradients_.rate;
+  if (gradients_.rate_known) entry.known |= TelemetryEntry::kLearningRate;
   if (gradients_.known) entry.known |= TelemetryEntry::kGradients;
   if (gradients_.norm_known) entry.known |= TelemetryEntry::kGradientNorm;
   gradients_ = {};

@@ -49,6 +49,14 @@ TEST(TextReportRan, SaysWhereWhenAndAsWhat) {
   EXPECT_THAT(Unwrapped(TextReport(verdict, TextOptions())),
               HasSubstr("ran on node7, 2026-11-23 21:40:02 to 22:01:10 UTC: python train.py "
                         "--epochs 3"));
+  EXPECT_THAT(Unwrapped(TextReport(
+                  [&] {
+                    Verdict same = verdict;
+                    same.mutable_run()->set_directory("/home/me/job");
+                    return same;
+                  }(),
+                  TextOptions())),
+              HasSubstr("python train.py --epochs 3, in /home/me/job"));
   run.set_ended_at("2026-11-24T00:01:10.000Z");
   EXPECT_THAT(Unwrapped(TextReport(verdict, TextOptions())),
               HasSubstr("2026-11-23 21:40:02 to 2026-11-24 00:01:10 UTC"));
@@ -267,9 +275,44 @@ TEST(TextReport, OpsBeforeTheOriginTellWhatWasGrowing) {
                         "the largest float16\n"
                         "earlier   this op's largest results in earlier steps: 0.115, at "
                         "least 0.116\n"
-                        "origin    step 117"));
+                        "then      aten::bmm"));
+  EXPECT_LT(report.find("\norigin "), report.find("\nbefore "));
   for (TrailFact::Op& op : *record.mutable_trail()->mutable_ops()) op.set_largest(1.5);
   EXPECT_EQ(Report(facts), Report(MaskedRow())) << "nothing grew";
+}
+
+TEST(TextReport, NamesTheWholePathOfTheFileOnce) {
+  const Verdict verdict = Diagnose({MaskedRow()});
+  const std::string report = TextReport(verdict, {.source_path = "/home/me/job/model.py"});
+  EXPECT_THAT(report, HasSubstr("model.py:88 in forward\nfile      /home/me/job/model.py\n"));
+  EXPECT_EQ(report.find("/home/me"), report.rfind("/home/me"));
+  EXPECT_THAT(TextReport(verdict, TextOptions()), Not(HasSubstr("\nfile ")));
+}
+
+TEST(TextReport, SaysOnHowManyOtherRanksItWasTheSame) {
+  std::vector<RunFacts> ranks;
+  for (int rank = 0; rank < 8; ++rank) {
+    RunFacts& facts = ranks.emplace_back(MaskedRow());
+    facts.mutable_run()->set_nonce(facts.run().nonce() + static_cast<uint64_t>(rank));
+    facts.mutable_run()->set_rank(rank);
+    facts.mutable_run()->set_world_size(8);
+  }
+  EXPECT_THAT(TextReport(Diagnose({ranks[0]}), TextOptions()), Not(HasSubstr("\nranks ")));
+  Verdict verdict = Diagnose(ranks);
+  EXPECT_THAT(TextReport(verdict, TextOptions()),
+              HasSubstr("\nranks     0; the same on 7 others: 1, 2, 3, 4, 5, 6, 7\n"));
+  for (int rank = 8; rank < 64; ++rank) verdict.mutable_incidents(0)->add_ranks(rank);
+  EXPECT_THAT(TextReport(verdict, TextOptions()),
+              HasSubstr("\nranks     0; the same on 63 others\n"));
+}
+
+TEST(TextReport, FitsFromEightyColumnsToAHundredAndTwenty) {
+  Verdict verdict = Diagnose({MaskedRow()});
+  for (const int width : {80, 100, 120}) {
+    std::istringstream lines(TextReport(verdict, {.width_columns = width}));
+    for (std::string line; std::getline(lines, line);)
+      EXPECT_LE(line.size(), static_cast<size_t>(width)) << line;
+  }
 }
 
 TEST(TextReport, WhatARuleExcusesIsToldWithTheRuleAndItsReach) {

@@ -96,7 +96,10 @@ TEST(EmitterWithALostFile, WritesAgainWhatItKnowsWhenTheFileWasCutShort) {
     ASSERT_TRUE(emitter.Emit(ValueOf(site, ticket).header));
   }
   emitter.RecordReach(wire::Reach::kGradient, 5, 6, 7, {});
-  for (int i = 0; i < 3; ++i) emitter.PublishStep({}, {});
+  for (int i = 0; i < 3; ++i) {
+    wire::TelemetryEntry telemetry{};
+    emitter.PublishStep({}, telemetry);
+  }
   LiveFacts facts;
   facts.ops_seen = 77;
   emitter.PublishLive(facts);

@@ -168,7 +168,9 @@ TEST_F(EmitterTest, NotesAReachTheFirstTime) {
 TEST_F(EmitterTest, PublishesStepsAndTheLiveBlockWithAHeartbeat) {
   wire::StepEntry step{};
   step.loss = 0.25;
-  emitter_.PublishStep(step, {});
+  wire::TelemetryEntry telemetry{};
+  emitter_.PublishStep(step, telemetry);
+  EXPECT_EQ(telemetry.known, 0u) << "nothing was measured yet";
   wire::StepReader steps = Steps(segment_);
   wire::StepEntry read{};
   ASSERT_TRUE(steps.Read(read));
@@ -183,6 +185,12 @@ TEST_F(EmitterTest, PublishesStepsAndTheLiveBlockWithAHeartbeat) {
   emitter_.PublishLive(facts);
   EXPECT_GT(Live().heartbeat_ns, heartbeat);
   EXPECT_EQ(Live().facts.ops_seen, 3u);
+
+  facts.overhead = {.percent = 2.5, .low = 2, .high = 3, .pairs = 4};
+  emitter_.PublishLive(facts);
+  emitter_.PublishStep(step, telemetry);
+  EXPECT_EQ(telemetry.known, uint32_t{wire::TelemetryEntry::kOverhead});
+  EXPECT_EQ(telemetry.overhead_percent, 2.5f);
 }
 
 TEST_F(EmitterTest, EndsWithARecordAndAState) {

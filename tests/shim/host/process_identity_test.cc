@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <initializer_list>
 #include <utility>
@@ -125,6 +126,8 @@ TEST(ProcessIdentity, KeepsTheCommandAsWholeArguments) {
   ASSERT_LE(header.command_bytes, sizeof header.command);
   EXPECT_EQ(header.command[header.command_bytes - 1], '\0');
   EXPECT_STREQ(header.program, "nanwatch_host_test");
+  EXPECT_EQ(std::filesystem::path(header.command + header.command_bytes),
+            std::filesystem::current_path());
 }
 
 std::string Named(std::initializer_list<std::string_view> arguments) {

@@ -11,7 +11,7 @@ SCHEMA = "nanwatch.verdict/1"
 RunInfo = TypedDict("RunInfo", {
     "id": str, "job": str, "attempt": int, "command": List[str], "host": str, "pid": int, "rank": int, "world_size": int, "torch": str,
     "device": str, "level": str, "started_at": str, "ended_at": Optional[str], "exit_code": Optional[int], "signal": Optional[int],
-    "program": str, "python": str, "late": bool,
+    "program": str, "python": str, "directory": str, "late": bool,
 })
 
 Coverage = TypedDict("Coverage", {
@@ -38,7 +38,7 @@ Incident = TypedDict("Incident", {
     "severity": str, "origin": Finding, "chain": List[Finding], "reach": List[str], "pattern": Optional[Pattern], "count": int,
     "first_step": int, "last_step": int, "gradients": int, "parameters": int, "expected_by": str, "trail": List[Dict[str, Any]],
     "history": List[Dict[str, Any]], "ended_job": bool, "losses_before": List[Any], "gradient_norms_before": List[Any], "capsule": Any,
-    "replay": Any,
+    "replay": Any, "ranks": List[int],
 }, total=False)
 
 Warning = TypedDict("Warning", {

@@ -14,8 +14,7 @@ namespace {
 
 // Only what is exactly a float: of anything else Python would run code of its own to make one. A
 // bound may be infinite, a rate may not.
-bool HoldsBadNumber(const PythonApi& api, PyObj* group) {
-  PyObj* rate = api.PyDict_GetItemString(group, "lr");
+bool HoldsBadNumber(const PythonApi& api, PyObj* group, const PyObj* rate) {
   PyObj* name = nullptr;
   PyObj* value = nullptr;
   for (ptrdiff_t at = 0; api.PyDict_Next(group, &at, &name, &value) != 0;) {
@@ -24,6 +23,15 @@ bool HoldsBadNumber(const PythonApi& api, PyObj* group) {
     if (std::isnan(number) || (value == rate && std::isinf(number))) return true;
   }
   return false;
+}
+
+void ReadNumbers(const PythonApi& api, PyObj* group, bool is_first, OptimizedTensors* tensors) {
+  PyObj* rate = api.PyDict_GetItemString(group, "lr");
+  if (is_first && rate != nullptr && rate->type == api.float_type) {
+    tensors->rate = api.PyFloat_AsDouble(rate);
+    tensors->rate_known = true;
+  }
+  if (!tensors->number_bad) tensors->number_bad = HoldsBadNumber(api, group, rate);
 }
 
 // The list of a group's parameters, borrowed; null: it has none.
@@ -68,15 +76,13 @@ bool ForEachTensorIn(const PythonApi& api, PythonNames& names, TensorTypes& type
 }
 
 void AddGroup(const PythonApi& api, PythonNames& names, TensorTypes& types, PyObj* group,
-              OptimizedTensors* tensors) {
+              bool is_first, OptimizedTensors* tensors) {
   PyObj* parameters = ParametersOf(api, group);
   if (parameters == nullptr) return;
   double eps = -1;
   bool fused = false;
   using For = OptimizedTensors::For;
-  if (tensors->what == For::kGradients && !tensors->number_bad) {
-    tensors->number_bad = HoldsBadNumber(api, group);
-  }
+  if (tensors->what == For::kGradients) ReadNumbers(api, group, is_first, tensors);
   if (tensors->what == For::kStats) {
     // Exactly a float: of anything else Python would run code of its own to make one.
     PyObj* given = api.PyDict_GetItemString(group, "eps");
@@ -267,7 +273,7 @@ bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tenso
   if (tensors->what != For::kSkip) {
     const ptrdiff_t count = api.PyList_Size(groups.get());
     for (ptrdiff_t i = 0; i < count; ++i) {
-      AddGroup(api, names, types, api.PyList_GetItem(groups.get(), i), tensors);
+      AddGroup(api, names, types, api.PyList_GetItem(groups.get(), i), i == 0, tensors);
     }
   }
   if (!has_own) return true;

@@ -82,6 +82,9 @@ struct OptimizedTensors {
   at::TensorBase grad_scale;
   // With kGradients: a group holds a NaN among its numbers, or an infinite rate.
   bool number_bad = false;
+  // With kGradients: `lr` of the first group, where that is a float.
+  bool rate_known = false;
+  double rate = 0;
 };
 
 // `optimizer`: the torch.optim.Optimizer whose step() runs on this thread, further down. False,

@@ -47,7 +47,7 @@ class Pages(unittest.TestCase):
                          ["clean", "bad"])
         self.assertIn("NaN reached the parameters at step 117", self.browser.evaluate("document.querySelector('h1').textContent"))
         self.assertIn("model.py", self.browser.evaluate("document.querySelector('#origin .marked').parentNode.previousSibling.textContent"))
-        self.assertEqual(self.browser.evaluate("document.querySelectorAll('.plot canvas').length > 0 && charts.length"), 5)
+        self.assertEqual(self.browser.evaluate("document.querySelectorAll('.plot canvas').length > 0 && charts.length"), 7)
 
     def test_it_is_dark_where_the_desktop_is(self):
         self.show("anomaly", "dark", scheme="dark")
@@ -91,7 +91,7 @@ class Pages(unittest.TestCase):
         self.show("anomaly")
         pictures = self.browser.evaluate("[...document.querySelectorAll('[role=img]')].map(one => [one.getAttribute('aria-label'), "
                                          "one.closest('section, .chart').querySelector('details') !== null])")
-        self.assertEqual(len(pictures), 8)
+        self.assertEqual(len(pictures), 10)
         for name, has_table in pictures:
             self.assertTrue(name and has_table, name)
         # Each opens, with rows.

@@ -39,6 +39,8 @@ RunSeries Training(const std::string& run, int rank, int64_t steps, int64_t bad_
             : std::exp(0.4 * Noise(3 * i + rank)) *
                   (i > bad_from - 30 ? std::exp((t - static_cast<double>(bad_from) + 30) / 3) : 1);
     point.scale = std::ldexp(65536, static_cast<int>(i / 500 % 3));
+    if (point.level == "full") point.learning_rate = 3e-4 * std::min(1.0, (t + 1) / 100);
+    if (i > 20) point.overhead = 0.05 + 0.01 * Noise(i / 16);
     point.seconds = 0.03 + 0.004 * std::abs(Noise(7 * i));
     if (i % 5 == 0) point.limit_share = 0.02 + 0.9 * t / static_cast<double>(steps);
     point.nearest_layer = "encoder.layers.1.self_attn";
