@@ -32,7 +32,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kSecondNs = 1'000'000'000;
 constexpr int kLookEveryMs = 5;
 
 constexpr char kAttachHelp[] =
@@ -135,7 +134,7 @@ std::optional<Refusal> Load(const AttachOptions& options, Observations& observat
 void AwaitAll(std::vector<AttachTarget>& targets, double wait_s) {
   const SystemClock clock;
   const uint64_t began = clock.monotonic_ns();
-  const auto limit = static_cast<uint64_t>(wait_s * static_cast<double>(kSecondNs));
+  const auto limit = static_cast<uint64_t>(wait_s * static_cast<double>(kNsPerSecond));
   for (bool pending = true; pending;) {
     pending = false;
     const uint64_t now = clock.monotonic_ns() - began;
@@ -195,7 +194,7 @@ int ChangeLevel(const AttachOptions& options) {
     if (const Status chosen = ChooseOne(options.target, targets); !chosen.ok())
       return Refuse(options, loaded, {"ambiguous", chosen.message()});
   }
-  const auto for_ns = static_cast<uint64_t>(options.for_s * static_cast<double>(kSecondNs));
+  const auto for_ns = static_cast<uint64_t>(options.for_s * static_cast<double>(kNsPerSecond));
   for (AttachTarget& target : targets) {
     Result<LevelRequest> request = LevelRequest::Send(
         observations.SegmentPathOf(target.run), kLevels.at(options.level), for_ns, options.stacks);

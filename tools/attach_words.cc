@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "daemon/base/clock.h"
 #include "daemon/correlate/wire_names.h"
 #include "tools/table.h"
 
@@ -10,8 +11,6 @@ namespace nanwatch {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr uint64_t kSecondNs = 1'000'000'000;
 
 Json AsJson(const AttachTarget& target, const AttachOptions& options) {
   const Run& run = target.run.run;
@@ -45,7 +44,7 @@ std::string AsLine(const AttachTarget& target, const AttachOptions& options) {
             std::to_string(*target.applied_after_ns / 1'000'000) + " ms";
     if (options.for_s > 0) {
       line += "; back to " + std::string(LevelName(run.level())) + " in " +
-              FormatAge(static_cast<uint64_t>(options.for_s * static_cast<double>(kSecondNs)));
+              FormatAge(static_cast<uint64_t>(options.for_s * static_cast<double>(kNsPerSecond)));
     }
   } else if (target.idle) {
     line +=
