@@ -176,11 +176,13 @@ ValueGraph::Best ValueGraph::OriginOfSpread(const Record& record, int index) {
 }
 
 // A mask is added, filled in or compared. What came from outside and is multiplied by weights is
-// data, also where it holds -Inf alone (log of 0, made where the data set is read).
+// data, also where it holds -Inf alone (log of 0, made where the data set is read), and a parameter
+// that is multiplied is a weight.
 bool ValueGraph::IsMultiplied(const Record& record, const Best& found) const {
   const Origin& origin = origins_[found.origin];
   const Site* site = index_.FindSite(record.value().site());
-  if (!origin.IsMask() || !origin.CameInNameless() || site == nullptr) return false;
+  const bool may_be_data = origin.CameInNameless() || Is(origin.target, Target::kParameter);
+  if (!origin.IsMask() || !may_be_data || site == nullptr) return false;
   const Sources& sources = record.value().sources();
   return std::any_of(sources.begin(), sources.end(), [site](const RecordSource& source) {
     return IsFactor(site->op(), source.input());

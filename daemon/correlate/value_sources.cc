@@ -95,9 +95,7 @@ ValueGraph::Best ValueGraph::FromExternal(const Record& record, const RecordSour
     return {state, -1, Because::kFromSource};
   }
   Origin::Strength strength = Origin::Strength::kMade;
-  // A mask; but none is trained.
-  if (source.kinds() == wire::kHasNegInf && !Is(source.target(), Target::kParameter))
-    strength = Origin::Strength::kAskedFor;
+  if (source.kinds() == wire::kHasNegInf) strength = Origin::Strength::kAskedFor;
   if (Is(source.target(), Target::kUninitialised)) strength = Origin::Strength::kUninitialised;
   return {origins_.AddCameIn(record, NodeOrNull(consumer), consumer, source,
                              FindingClass::kExternal, strength),

@@ -37,6 +37,7 @@
 #include "shim/observe/finding/findings.h"
 #include "shim/observe/finding/loss_roots.h"
 #include "shim/observe/finding/op_judge.h"
+#include "shim/observe/finding/picked_values.h"
 #include "shim/observe/finding/scalar_reads.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/finding/stacked_values.h"
@@ -176,7 +177,9 @@ class Observer {
   SourceFinder source_finder{{known_bad, external_values, collective_results, recent_values,
                               python->names(), level, progress, gpu_events}};
   StackedValues stacked_values{bad_values};
-  OpJudge op_judge{*python, source_finder, stacked_values, read_numbers, unread_inputs, progress};
+  PickedValues picked_values{bad_values};
+  OpJudge op_judge{*python,      source_finder, stacked_values, picked_values,
+                   read_numbers, unread_inputs, progress};
   Findings findings{{segment, records, *python, recent_values, known_bad, poison, op_path.steps,
                      op_judge, shared_files, out_of_sight, trail, capsules, op_kernels,
                      pass_leaves}};

@@ -38,16 +38,14 @@ class KnownBad {
 
   // No lock.
   [[nodiscard]] bool Any() const noexcept { return values_.size() != 0; }
+  // Something is that makes ops hand over their inputs. No lock.
+  [[nodiscard]] bool AnyTransient() const noexcept { return values_.transient() != 0; }
   [[nodiscard]] bool Find(const PlainTensor& tensor, BadEntry* entry) noexcept {
     return values_.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, entry);
   }
   // As of BadValues.
   [[nodiscard]] uint64_t CountWithin(const PlainTensor& tensor, uint8_t* kinds) noexcept {
     return values_.CountWithin(tensor.storage, tensor.byte_begin, tensor.byte_end, kinds);
-  }
-  // As of BadValues.
-  void ForEach(void (*fn)(void* context, const BadEntry& entry), void* context) noexcept {
-    values_.ForEach(fn, context);
   }
   // A source that names what is known of a bad tensor; false if nothing is known.
   bool SourceOf(const PlainTensor& tensor, wire::Source* source, ValueRef* value) noexcept;

@@ -119,7 +119,7 @@ bool Findings::IsInherited(ThreadState* thread, Frame& frame, const BadOutput* o
 bool Findings::IsPartsConstant(const Finding& finding) noexcept {
   return finding.whole_op != nullptr && (finding.frame.op->families & kFills) != 0 &&
          finding.count == 1 && finding.outputs[0].tensor.view.numel == 1 &&
-         !finding.frame.inputs_seen && !uses_.known_bad.Any();
+         !finding.frame.inputs_seen && !uses_.known_bad.AnyTransient();
 }
 
 void Findings::OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* outputs,

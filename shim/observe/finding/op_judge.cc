@@ -6,6 +6,7 @@
 #include "shim/check/scan.h"
 #include "shim/observe/events/step_clock.h"
 #include "shim/observe/finding/op_evidence.h"
+#include "shim/observe/finding/picked_values.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/finding/stacked_values.h"
 #include "shim/observe/python/python_bridge.h"
@@ -112,7 +113,7 @@ bool OpJudge::IsCastTooLarge(const Finding& finding) noexcept {
   return !finding.evidence.inputs_seen && finding.just_made() &&
          (finding.evidence.output_kinds & wire::kHasNan) == 0 &&
          std::strcmp(finding.frame.op->name, "aten::_to_copy") == 0 &&
-         unread_inputs_.HoldTooLarge(finding.outputs[0]);
+         unread_inputs_.HoldCastFrom(finding.outputs[0]);
 }
 
 // A number without a source may be the last NaN that Python has read.
@@ -154,9 +155,11 @@ void OpJudge::AssumeSources(Finding& finding) noexcept {
       (void)sources_.AddReceived(finding.thread, finding.own, 255, &sources);
     }
   }
+  BadEntry picked;
   if (finding.finding_class == FindingClass::kExternal && sources.count == 0 &&
-      !sources_.AddForgotten(finding.place, kinds, 255, &sources)) {
-    (void)sources_.AddOnlyResident(kinds, 255, &sources);
+      !sources_.AddForgotten(finding.place, kinds, 255, &sources) &&
+      picked_values_.Find(finding.outputs[0], kinds, &picked)) {
+    (void)sources_.AddUnread(picked, kinds, 255, &sources);
   }
   if (sources.count != 0) {
     finding.finding_class = FindingClass::kPropagate;

@@ -8,6 +8,7 @@
 
 namespace nanwatch {
 
+class PickedValues;
 class PythonBridge;
 class ReadNumbers;
 class SourceFinder;
@@ -19,10 +20,12 @@ class OpJudge {
  public:
   // All outlive it.
   OpJudge(PythonBridge& python, SourceFinder& sources, StackedValues& stacked_values,
-          ReadNumbers& read_numbers, UnreadInputs& unread_inputs, StepClock& clock) noexcept
+          PickedValues& picked_values, ReadNumbers& read_numbers, UnreadInputs& unread_inputs,
+          StepClock& clock) noexcept
       : python_(python),
         sources_(sources),
         stacked_values_(stacked_values),
+        picked_values_(picked_values),
         read_numbers_(read_numbers),
         unread_inputs_(unread_inputs),
         clock_(clock) {}
@@ -42,6 +45,7 @@ class OpJudge {
   PythonBridge& python_;
   SourceFinder& sources_;
   StackedValues& stacked_values_;
+  PickedValues& picked_values_;
   ReadNumbers& read_numbers_;
   UnreadInputs& unread_inputs_;
   StepClock& clock_;

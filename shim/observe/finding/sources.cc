@@ -50,23 +50,6 @@ bool AddSavedByForward(const ThreadState* thread, const PlainTensor& plain, uint
   return true;
 }
 
-// Values that have been bad for long and may hold all of `kinds`, and of them the one met last.
-struct Residents {
-  uint8_t kinds;
-  int count = 0;
-  BadEntry one = {};
-
-  static void Take(void* residents, const BadEntry& entry) {
-    static_cast<Residents*>(residents)->Take(entry);
-  }
-  void Take(const BadEntry& entry) {
-    const bool may_be = entry.kinds == 0 || (kinds & ~entry.kinds) == 0;
-    if (!entry.resident || !may_be) return;
-    if (count == 0 || entry.value.ticket != one.value.ticket) ++count;
-    one = entry;
-  }
-};
-
 }  // namespace
 
 bool SourceFinder::AddReceived(ThreadState* thread, const OwnWrites& own, uint8_t argument,
@@ -205,10 +188,10 @@ void SourceFinder::Assume(const Location& place, const OwnWrites& written, bool 
     for (int i = 0; i < written.count; ++i) {
       if (written.outputs[i].tensor.storage == reading.tensor().storage) return;
     }
-    if (AddMade(reading.tensor(), NonFiniteKinds(reading.tensor().view), sources)) return;
     const Source source = uses_.external.SourceOf(named, reading);
     // A mask of -Inf makes no +Inf.
     if (source.kinds == wire::kHasNegInf && output_kinds == wire::kHasPosInf) return;
+    if (AddMade(reading.tensor(), source.kinds, sources)) return;
     sources->Add(source, 0);
     // Known from now on: an update that finds it bad and leaves it so has made nothing.
     uses_.external.Remember(reading.tensor(), TargetOf(named), named.name);
@@ -222,12 +205,7 @@ void SourceFinder::Assume(const Location& place, const OwnWrites& written, bool 
 // Of a parameter or buffer that ops have made bad long ago these say more than its name.
 bool SourceFinder::AddMade(const PlainTensor& plain, uint8_t kinds, Sources* sources) noexcept {
   BadEntry entry;
-  if (!uses_.known_bad.Find(plain, &entry) || !IsMadeByOps(entry)) return false;
-  Source source = SourceFrom(entry);
-  source.kinds = kinds;
-  sources->Add(source, entry.value.index);
-  sources->unread = true;
-  return true;
+  return uses_.known_bad.Find(plain, &entry) && AddUnread(entry, kinds, 0, sources);
 }
 
 bool SourceFinder::IsMadeByOps(const BadEntry& entry) noexcept {
@@ -236,14 +214,13 @@ bool SourceFinder::IsMadeByOps(const BadEntry& entry) noexcept {
          !uses_.recent.WasGiven(entry.value, /*external_counts=*/true);
 }
 
-bool SourceFinder::AddOnlyResident(uint8_t kinds, uint8_t argument, Sources* sources) noexcept {
-  Residents residents{kinds};
-  uses_.known_bad.ForEach(&Residents::Take, &residents);
-  if (residents.count != 1 || !IsMadeByOps(residents.one)) return false;
-  Source source = SourceFrom(residents.one);
+bool SourceFinder::AddUnread(const BadEntry& entry, uint8_t kinds, uint8_t argument,
+                             Sources* sources) noexcept {
+  if (!IsMadeByOps(entry)) return false;
+  Source source = SourceFrom(entry);
   source.kinds = kinds;
   source.input = argument;
-  sources->Add(source, residents.one.value.index);
+  sources->Add(source, entry.value.index);
   sources->unread = true;
   return true;
 }

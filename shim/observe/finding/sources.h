@@ -57,9 +57,9 @@ class SourceFinder {
   bool AddForgotten(const Location& place, uint8_t kinds, uint8_t argument,
                     Sources* sources) noexcept;
 
-  // An op that makes nothing bad by itself has a bad result, and its inputs were not tracked: it is
-  // taken to have read what has been bad for long, if that is one value which ops have made.
-  bool AddOnlyResident(uint8_t kinds, uint8_t argument, Sources* sources) noexcept;
+  // An op whose inputs nobody read is taken to have read this value. False: no ops have made it, or
+  // they are not known any more.
+  bool AddUnread(const BadEntry& entry, uint8_t kinds, uint8_t argument, Sources* sources) noexcept;
 
   // What a collective of this step has brought, if it brought something bad.
   bool AddReceived(ThreadState* thread, const OwnWrites& own, uint8_t argument,

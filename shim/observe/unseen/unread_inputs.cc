@@ -4,15 +4,13 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-#include <algorithm>
-#include <limits>
+#include <cmath>
 
 #include "shim/check/scan.h"
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/torch/gradient_path.h"
 #include "shim/observe/torch/saved_tensors.h"
-#include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
 namespace {
@@ -71,38 +69,48 @@ bool LookAtNode(Looking& looking) {
 }
 
 struct Seeking {
-  int64_t elements;
+  const TensorView& result;
+  uint64_t bytes = 0;
   bool found = false;
 };
 
-bool SeekTooLarge(void* context, const at::TensorBase& tensor) {
+// Both lie row by row. Infinite where the number is beyond float32, and the same elsewhere.
+bool IsCastOf(const TensorView& result, const TensorView& given) {
+  const auto* after = static_cast<const float*>(result.data);
+  const auto* before = static_cast<const double*>(given.data);
+  for (int64_t i = 0; i < result.numel; ++i) {
+    if (!std::isfinite(before[i]) || static_cast<float>(before[i]) != after[i]) return false;
+  }
+  return true;
+}
+
+bool SeekCastFrom(void* context, const at::TensorBase& tensor) {
   auto& seeking = *static_cast<Seeking*>(context);
   PlainTensor plain;
   wire::Unchecked reason;
   if (ReadTensor(tensor, &plain, &reason) != Readable::kYes ||
-      plain.view.type != wire::ElementType::kFloat64 || plain.view.numel != seeking.elements ||
-      NonFiniteKinds(plain.view) != 0) {
+      plain.view.type != wire::ElementType::kFloat64 || plain.view.numel != seeking.result.numel ||
+      !IsRowMajor(plain.view)) {
     return true;
   }
-  wire::TensorStats stats{};
-  FillStats(plain.view, 0, &stats);
-  seeking.found =
-      std::max(-stats.finite_min, stats.finite_max) > double{std::numeric_limits<float>::max()};
+  seeking.bytes += BytesOf(plain.view);
+  if (seeking.bytes > UnreadInputs::kBytesMax) return false;
+  seeking.found = IsCastOf(seeking.result, plain.view);
   return !seeking.found;
 }
 
 }  // namespace
 
-bool UnreadInputs::HoldTooLarge(const BadOutput& output) noexcept {
+bool UnreadInputs::HoldCastFrom(const BadOutput& output) noexcept {
   const TensorView& view = output.tensor.view;
-  if (view.type != wire::ElementType::kFloat32 || BytesOf(view) > kBytesMax ||
-      spent_ns_.load(std::memory_order_relaxed) >= kBudgetNs) {
+  if (view.type != wire::ElementType::kFloat32 || output.tensor.gpu >= 0 || !IsRowMajor(view) ||
+      spent_on_casts_ns_.load(std::memory_order_relaxed) >= kCastBudgetNs) {
     return false;
   }
   const uint64_t began = MonotonicNs();
-  Seeking seeking{view.numel};
-  (void)python_.ForEachLiveTensor(&SeekTooLarge, &seeking);
-  spent_ns_.fetch_add(MonotonicNs() - began, std::memory_order_relaxed);
+  Seeking seeking{view};
+  (void)python_.ForEachLiveTensor(&SeekCastFrom, &seeking);
+  spent_on_casts_ns_.fetch_add(MonotonicNs() - began, std::memory_order_relaxed);
   return seeking.found;
 }
 

@@ -41,16 +41,19 @@ class UnreadInputs {
   [[nodiscard]] Seen Check(const BadOutput* outputs, int count) noexcept;
 
   // After an op that cast to float32, with an infinite result: whether Python holds a finite tensor
-  // of float64, of as many elements, with a number that float32 cannot hold. Costs as Check.
-  [[nodiscard]] bool HoldTooLarge(const BadOutput& output) noexcept;
+  // of float64 that the result is the cast of, number by number. In all at most kCastBudgetNs a
+  // process.
+  [[nodiscard]] bool HoldCastFrom(const BadOutput& output) noexcept;
 
   static constexpr uint64_t kBudgetNs = 2'000'000'000;
+  static constexpr uint64_t kCastBudgetNs = 500'000'000;
   // Tensors above this are not read, nor more than this in one look.
   static constexpr uint64_t kBytesMax = uint64_t{256} << 20;
 
  private:
   PythonBridge& python_;
   std::atomic<uint64_t> spent_ns_{0};
+  std::atomic<uint64_t> spent_on_casts_ns_{0};
 };
 
 }  // namespace nanwatch

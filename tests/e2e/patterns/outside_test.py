@@ -139,6 +139,11 @@ class Parameters(PatternTest):
             if step == 2: self.mask.copy_(torch.from_numpy(numpy.full((6, 6), -numpy.inf, "f")))
             return torch.softmax(x @ x.T + self.mask, -1) @ x""", init="self.register_buffer('mask', torch.zeros(6, 6))")
 
+    @resembles("parameter-loaded-bad", instead="softmax-fully-masked-row", op="aten::_softmax")
+    def test_mask_that_is_held_as_a_parameter(self):
+        return program("return torch.softmax(x @ x.T + (self.mask if step == 2 else 0), -1) @ x",
+                       init="mask = torch.from_numpy(numpy.full((6, 6), -numpy.inf, 'f'))\nself.mask = nn.Parameter(mask, requires_grad=False)")
+
     @resembles("parameter-loaded-bad", instead="adam-zero-over-zero", param="first.weight")
     def test_parameter_that_an_update_broke(self):
         return program("return torch.relu(x)", before="model.first.bias.data[3] = -100.",

@@ -51,6 +51,11 @@ class Casts(PatternTest):
         return program(before="a = x.numpy().astype('float64')\nif step == 2: a[3, 1] = numpy.inf\nif step == 2: a[3, 2] = 1e300\n"
                               "x = torch.from_numpy(a).float()")
 
+    @resembles("cast-from-float64-overflow", instead="inf-in-batch", op="aten::addmm")
+    def test_cast_of_an_infinite_batch_beside_another_large_one(self):
+        return program(before="a, b = (x.numpy().astype('float64') for _ in range(2))\nif step == 2: a[3, 1], b[3, 1] = numpy.inf, 1e300\n"
+                              "b[0, 0] += 1\nkept = torch.from_numpy(b)\nx = torch.from_numpy(a).float()")
+
     @resembles("cast-overflow", instead="inf-in-batch", op="aten::addmm")
     def test_cast_of_what_is_infinite_already(self):
         return program(before="a = x.numpy().astype('float64')\nif step == 2: a[3, 1] = numpy.inf\n"

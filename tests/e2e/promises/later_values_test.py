@@ -76,8 +76,25 @@ for step in range(7):
 print(step)
 """
 
-# The same with another table that is bad for long, too: which of them was read is not known.
-TWO_TABLES = TABLE.replace("counts = ", "others = 1 / torch.tensor([0.0, 1.0])\ncounts = ")
+# The same with another table that is bad for long, too; and with one of the same numbers.
+TWO_TABLES = TABLE.replace("counts = ", "others = 1 / torch.tensor([0.0, 7.0])\ncounts = ")
+SAME_TABLES = TABLE.replace("model = ", "others = (1e-2 / counts).sqrt() * 1\nmodel = ")
+
+# A figure that was bad before has nothing to do with the batch that is, which comes from numpy.
+BATCH = """
+import numpy, torch
+history = [torch.zeros(()) / torch.zeros(())]
+samples = numpy.random.default_rng(0).normal(size=(64, 4)).astype("f")
+samples[45, 2] = numpy.nan
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(8):
+    batch = torch.from_numpy(samples)[torch.arange(8) + 8 * step]
+    loss = model(batch).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
 
 
 class LaterValues(PromiseTest):
@@ -89,6 +106,8 @@ class LaterValues(PromiseTest):
         texts["attribute"] = TABLE.format(is_buffer=False)
         texts["buffer"] = TABLE.format(is_buffer=True)
         texts["two_tables"] = TWO_TABLES.format(is_buffer=False)
+        texts["same_tables"] = SAME_TABLES.format(is_buffer=False)
+        texts["batch"] = BATCH
         cls.jobs = {name: workplace.run_watched(workplace.program(name, text), ("--level", "full"))
                     for name, text in texts.items()}
 
@@ -114,7 +133,7 @@ class LaterValues(PromiseTest):
         self.assertEqual([int(output["pos_inf"]) for output in origin["outputs"]], [4], origin)
 
     def test_a_value_that_was_bad_for_long_is_told_from_its_op_though_nobody_looked_at_inputs_any_more(self):
-        for name in ("attribute", "buffer"):
+        for name in ("attribute", "buffer", "two_tables"):
             with self.subTest(name):
                 incident = self.incident(name)
                 origin = incident["origin"]
@@ -123,9 +142,13 @@ class LaterValues(PromiseTest):
                 self.assertEqual(incident["pattern"]["id"], "division-by-zero")
                 self.assertIn("parameter", incident["reach"])
 
-    def test_where_two_values_were_bad_for_long_none_of_them_is_blamed(self):
-        origin = self.incident("two_tables")["origin"]
+    def test_where_two_values_hold_the_same_numbers_none_of_them_is_blamed(self):
+        origin = self.incident("same_tables")["origin"]
         self.assertEqual((origin["kind"], origin["exact"]), ("input_data", False), origin)
+
+    def test_what_was_bad_for_long_is_not_blamed_for_the_batch(self):
+        origin = self.incident("batch")["origin"]
+        self.assertEqual((origin["kind"], origin["class"], int(origin["step"])), ("input_data", "external", 5), origin)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@
 #include "shim/observe/finding/findings.h"
 #include "shim/observe/finding/loss_roots.h"
 #include "shim/observe/finding/op_judge.h"
+#include "shim/observe/finding/picked_values.h"
 #include "shim/observe/finding/scalar_reads.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/finding/stacked_values.h"
@@ -225,7 +226,9 @@ class ObservedTraining {
   SourceFinder sources{
       {known_bad, external, collective_results, recent, python.names(), level, progress, late}};
   StackedValues stacked_values{bad_values};
-  OpJudge judge{python, sources, stacked_values, read_numbers, unread_inputs, progress};
+  PickedValues picked_values{bad_values};
+  OpJudge judge{python,       sources,       stacked_values, picked_values,
+                read_numbers, unread_inputs, progress};
   Findings findings{{segment, records, python, recent, known_bad, poison, marks, judge,
                      shared_files, out_of_sight, trail, capsules, finding_sink, pass_leaves}};
   CleanOutputs clean_outputs{{segment, records, bad_values, known_bad, poison, scalar_reads}};

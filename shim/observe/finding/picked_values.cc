@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/observe/finding/picked_values.h"
+
+#include <c10/core/StorageImpl.h>
+
+#include <algorithm>
+#include <bitset>
+#include <cstring>
+#include <memory>
+
+#include "shim/check/scan.h"
+#include "shim/observe/python/api/storage_hold.h"
+#include "shim/observe/torch/storage_data.h"
+#include "shim/observe/torch/tensor_stats.h"
+
+namespace nanwatch {
+namespace {
+
+constexpr int64_t kOne = 1;
+
+// Values that may have been picked from, with their storages. Taken under the table's lock and let
+// go without it: what frees a storage may wait for the GIL.
+struct Residents {
+  static constexpr int kMax = 64;
+
+  uint8_t kinds = 0;
+  int count = 0;
+  bool all = true;
+  BadEntry entries[kMax];
+  c10::intrusive_ptr<c10::StorageImpl> storages[kMax];
+
+  static void Take(void* residents, const BadEntry& entry) {
+    static_cast<Residents*>(residents)->Take(entry);
+  }
+  void Take(const BadEntry& entry) {
+    const bool may_be = entry.kinds == 0 || (kinds & ~entry.kinds) == 0;
+    if (!entry.resident || entry.site == 0 || !may_be ||
+        entry.byte_end - entry.byte_begin > PickedValues::kBytesMax) {
+      return;
+    }
+    if (count == kMax) {
+      all = false;
+      return;
+    }
+    entries[count] = entry;
+    storages[count++] = TakeStorage(static_cast<const c10::StorageImpl*>(entry.storage.storage));
+  }
+  // Null: it is not to be read here, or not any more.
+  [[nodiscard]] const unsigned char* MemoryOf(int i) const noexcept {
+    const c10::intrusive_ptr<c10::StorageImpl>& storage = storages[i];
+    const bool readable = storage && storage->device_type() == c10::DeviceType::CPU &&
+                          entries[i].byte_end <= storage->nbytes();
+    const void* data = readable ? DataOf(*storage) : nullptr;
+    return data == nullptr ? nullptr
+                           : static_cast<const unsigned char*>(data) + entries[i].byte_begin;
+  }
+};
+
+// The first finite numbers of a tensor, by their bits.
+class Numbers {
+ public:
+  explicit Numbers(const TensorView& view) noexcept : size_(ElementBytes(view.type)) {
+    if (size_ == 0 || size_ > sizeof(uint64_t)) return;
+    const auto* data = static_cast<const unsigned char*>(view.data);
+    for (int64_t i = 0; i < view.numel && count_ < PickedValues::kNumbersMax; ++i) {
+      const unsigned char* at = data + static_cast<uint64_t>(i) * size_;
+      const uint64_t bits = BitsAt(at);
+      // A zero stands in every memory.
+      if (bits != 0 && NonFiniteKinds({at, view.type, 1, &kOne, &kOne, 1}) == 0)
+        bits_[count_++] = bits;
+    }
+    std::sort(bits_, bits_ + count_);
+    count_ = static_cast<int>(std::unique(bits_, bits_ + count_) - bits_);
+  }
+
+  [[nodiscard]] bool Any() const noexcept { return count_ != 0; }
+  [[nodiscard]] bool StandIn(const unsigned char* memory, uint64_t bytes) const noexcept {
+    std::bitset<PickedValues::kNumbersMax> seen;
+    for (uint64_t at = 0; at + size_ <= bytes; at += size_) {
+      const uint64_t bits = BitsAt(memory + at);
+      const uint64_t* const found = std::lower_bound(bits_, bits_ + count_, bits);
+      if (found == bits_ + count_ || *found != bits) continue;
+      seen.set(static_cast<size_t>(found - bits_));
+      if (seen.count() == static_cast<size_t>(count_)) return true;
+    }
+    return false;
+  }
+
+ private:
+  [[nodiscard]] uint64_t BitsAt(const unsigned char* at) const noexcept {
+    uint64_t bits = 0;
+    memcpy(&bits, at, size_);
+    return bits;
+  }
+
+  const uint64_t size_;  // of a number, in bytes
+  int count_ = 0;
+  uint64_t bits_[PickedValues::kNumbersMax] = {};
+};
+
+}  // namespace
+
+bool PickedValues::Find(const BadOutput& output, uint8_t kinds, BadEntry* found) noexcept try {
+  const TensorView& view = output.tensor.view;
+  if (bad_values_.size() == 0 || output.tensor.gpu >= 0 || view.numel == 0 || !IsRowMajor(view))
+    return false;
+  const Numbers numbers(view);
+  if (!numbers.Any()) return false;
+  const auto residents = std::make_unique<Residents>();
+  residents->kinds = kinds;
+  bad_values_.ForEach(&Residents::Take, residents.get());
+  int matches = 0;
+  for (int i = 0; i < residents->count; ++i) {
+    const BadEntry& entry = residents->entries[i];
+    const unsigned char* const memory = residents->MemoryOf(i);
+    if (memory == nullptr || !numbers.StandIn(memory, entry.byte_end - entry.byte_begin)) continue;
+    if (matches == 0 || found->value.ticket != entry.value.ticket) ++matches;
+    *found = entry;
+  }
+  return matches == 1 && residents->all;
+} catch (...) {
+  return false;
+}
+
+}  // namespace nanwatch
