@@ -19,6 +19,7 @@ DEVICE = "the pace of a fake device; who waits for it waits for its answer"
 # How many pauses each file may have, and why.
 PAUSES = {
     "bench/overhead/observer_switch.py": (1, POLL),
+    "bench/serve/scrape.py": (2, "the pace of a job that is scraped; " + POLL),
     "corpus/process_groups_test.py": (2, NEVER_ENDS),
     "corpus/programs/c080.py": (1, "a job that is killed a moment after its loss went bad; nothing need happen in it"),
     "daemon/loop/daemon_test.cc": (1, POLL),
@@ -41,6 +42,7 @@ PAUSES = {
     "e2e/ranks/slurm.py": (1, POLL),
     "e2e/promises/programs/children.py": (1, POLL),
     "e2e/ranks/programs/slow_threads.c": (1, "threads that are to be slow: whichever comes first, what is asserted holds"),
+    "e2e/wrong_use/bad_input_test.cc": (1, POLL),
     "e2e/wrong_use/tool_process.cc": (1, POLL),
     "fakes/cuda/fake_cuda.cc": (2, DEVICE + "; and how long its driver takes to end"),
     "fakes/cupti/fake_cupti.cc": (1, "how long a flush takes, as a test asks for it"),

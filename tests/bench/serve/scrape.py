@@ -9,6 +9,7 @@ nothing, and so the noise of the machine. Times are a client's: from the first b
 """
 import argparse
 import heapq
+import itertools
 import json
 import os
 import pathlib
@@ -118,7 +119,8 @@ def scrape(port, arguments):
             return start + ((now - start) // arguments.interval + 1) * arguments.interval
         return now + arguments.interval * (0.5 + random.random())
 
-    due = [(start + random.random() * arguments.interval, number, client) for number, client in enumerate(times)]
+    order = itertools.count()
+    due = [(start + random.random() * arguments.interval, next(order), client) for client in times]
     heapq.heapify(due)
     while time.perf_counter() < start + arguments.seconds or selector.get_map():
         while due and due[0][0] <= time.perf_counter() < start + arguments.seconds:
@@ -129,7 +131,7 @@ def scrape(port, arguments):
             if took is None:
                 continue
             times[key.data].append(took)
-            heapq.heappush(due, (next_at(key.data is plain), id(key.data), key.data))
+            heapq.heappush(due, (next_at(key.data is plain), next(order), key.data))
     return [took for scraper in scrapers for took in times[scraper]], times[plain], sum(scraper.reconnects for scraper in scrapers)
 
 

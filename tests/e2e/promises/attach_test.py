@@ -76,7 +76,7 @@ class Attach(PromiseTest):
         self.assertEqual(origin["callers"], ["attended.py:29 in forward", "attended.py:40 in step", "attended.py:52 in main",
                                              "attended.py:55 in <module>"])
         report = self.workplace.tool("report", self.run_id(job))
-        self.assertIn("attended.py:20 in forward\ncalled by attended.py:29 in forward\n          attended.py:40 in step\n", report)
+        self.assertIn("\ncalled by attended.py:29 in forward\n          attended.py:40 in step\n", report)
         self.assert_same_losses(job, "--nan")
 
     def test_stacks_last_until_the_next_request(self):

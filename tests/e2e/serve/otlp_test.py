@@ -162,12 +162,13 @@ class Otlp(PromiseTest):
             self.assertIn("is no OTLP/HTTP receiver", self.fails("--to", receiver.url))
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
-            said = self.fails("--to", f"http://127.0.0.1:{closed.getsockname()[1]}")
+            _, port = closed.getsockname()  # held, and not listened at
+            said = self.fails("--to", f"http://127.0.0.1:{port}")
         self.assertIn("nothing was exported: http://127.0.0.1:", said)
         self.assertIn("see whether an OTLP/HTTP receiver listens there", said)
 
     def test_wrong_use_is_told_from_what_could_not_be_done(self):
-        for options, sentence in ((["--to", "127.0.0.1:4318"], "is no address"), (["--to", "http://127.0.0.1", "--output", "x"], "--to"), (["--token-file", "x"], "--to"),
+        for options, sentence in ((["--to", "receiver.example.org"], "is no address"), (["--to", "http://127.0.0.1", "--output", "x"], "--to"), (["--token-file", "x"], "--to"),
                                   (["--to", "http://127.0.0.1", "--format", "csv"], "")):
             ran = self.export(*options)
             self.assertEqual((ran.returncode, ran.stdout), (2, ""), ran)

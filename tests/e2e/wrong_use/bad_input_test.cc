@@ -123,7 +123,7 @@ TEST_F(BadInputTest, ARunThatIsNotThere) {
                              {"report", "gone", "--html", Target()},
                              {"tail", "gone"},
                              {"export", "gone", "--format", "csv", "--output", Target()},
-                             {"export", "gone", "--format", "otlp", "--to", "http://127.0.0.1:1"}})
+                             {"export", "gone", "--format", "otlp", "--to", "http://127.0.0.1"}})
     ExpectRefusal(words, "no run or job begins with 'gone': 'nanwatch ps --all' lists them");
 }
 
