@@ -104,7 +104,7 @@ Status Outbox::Guarded(const Work& work) {
   if (Status begun = database_->Execute("SAVEPOINT outbox"); !begun.ok()) return begun;
   Status done = work();
   // Of a full disk, a lock or too little memory the whole transaction fails, and is repeated.
-  const bool is_damage = done.kind() == ErrorKind::kCorrupt || done.kind() == ErrorKind::kInvalid;
+  const bool is_damage = IsOutboxDamage(done);
   if (!done.ok() && !is_damage) return done;
   if (is_damage) {
     if (Status undone = database_->Execute("ROLLBACK TO outbox"); !undone.ok()) return undone;
