@@ -210,28 +210,40 @@ bool MakeDay(pqxx::connection& connection, int64_t day) {
   return true;
 }
 
-// A day is that of its senders' clocks: rows that came lately stay, however old they say they are.
+// What is old by the clocks of its senders stays where it came lately, and findings as long as the
+// state of their run, which says how many of them there are.
+std::string IsKept(int keep_days) {
+  return fmt::format(
+      "(fact.received_at >= CURRENT_DATE - {} OR (fact.kind = {} AND EXISTS (SELECT 1 FROM"
+      " nanwatch.run WHERE run.job = fact.job AND run.run = fact.run)))",
+      keep_days, static_cast<int>(FleetKind::kFindings));
+}
+
 void DropDaysBefore(pqxx::connection& connection, int64_t first_kept, int keep_days,
                     const std::vector<std::string>& partitions, FleetMaintenance& done) {
+  {
+    pqxx::work transaction(connection);
+    transaction.exec(
+        fmt::format("DELETE FROM nanwatch.run WHERE received_at < CURRENT_DATE - {}", keep_days));
+    transaction.commit();
+  }
+  const std::string is_kept = IsKept(keep_days);
   for (const std::string& name : partitions) {
     const int64_t day = DayOfPartition(name);
     if (day < 0 || day >= first_kept) continue;
     pqxx::work transaction(connection);
     const std::string table = "nanwatch." + transaction.quote_name(name);
-    const std::string is_new = fmt::format("received_at >= CURRENT_DATE - {}", keep_days);
     transaction.exec(fmt::format("LOCK TABLE {} IN SHARE MODE", table));
-    const bool has_new =
-        !transaction.exec(fmt::format("SELECT 1 FROM {} WHERE {} LIMIT 1", table, is_new)).empty();
-    transaction.exec(has_new ? fmt::format("DELETE FROM {} WHERE NOT ({})", table, is_new)
-                             : fmt::format("DROP TABLE {}", table));
+    const std::string kept =
+        fmt::format("SELECT 1 FROM {} AS fact WHERE {} LIMIT 1", table, is_kept);
+    const bool has_kept = !transaction.exec(kept).empty();
+    transaction.exec(has_kept ? fmt::format("DELETE FROM {} AS fact WHERE NOT {}", table, is_kept)
+                              : fmt::format("DROP TABLE {}", table));
     transaction.commit();
-    ++(has_new ? done.days_kept : done.days_dropped);
+    ++(has_kept ? done.days_kept : done.days_dropped);
   }
   pqxx::work transaction(connection);
-  for (const char* table : {"nanwatch.fact_other", "nanwatch.run"}) {
-    transaction.exec(
-        fmt::format("DELETE FROM {} WHERE received_at < CURRENT_DATE - {}", table, keep_days));
-  }
+  transaction.exec(fmt::format("DELETE FROM nanwatch.fact_other AS fact WHERE NOT {}", is_kept));
   transaction.commit();
 }
 

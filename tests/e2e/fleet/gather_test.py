@@ -85,11 +85,24 @@ class Gather(unittest.TestCase):
         self.gatherer.send(otlp.request([otlp.step(1, at_ns=1_580_428_800 * 10**9), otlp.step(2)]))
         self.assertEqual(self.sequences(), [1, 2])
         # It came just now, of a host whose clock is years behind.
-        self.assertRegex(maintain(self.cluster), r"0 days made, 0 dropped\n1 older days have rows that came lately")
+        self.assertRegex(maintain(self.cluster), r"0 days made, 0 dropped\n1 older days have rows that stay")
         self.assertEqual(self.sequences(), [1, 2])
         self.cluster.sql("UPDATE nanwatch.fact SET received_at = received_at - INTERVAL '31 days' WHERE sequence = 1")
         self.assertRegex(maintain(self.cluster), r"0 days made, 1 dropped\n$")
         self.assertEqual(self.sequences(), [2])
+
+    def test_findings_stay_as_long_as_the_state_of_their_run(self):
+        self.cluster.sql("CREATE TABLE nanwatch.fact_20200131 PARTITION OF nanwatch.fact FOR VALUES FROM ('2020-01-31') TO ('2020-02-01')")
+        old_ns = 1_580_428_800 * 10**9
+        rows = [otlp.step(1, b"", otlp.FINDINGS, at_ns=old_ns), otlp.step(2, at_ns=old_ns), otlp.step(3, b"", otlp.FINDINGS, at_ns=0),
+                otlp.step(4, b"", otlp.FINDINGS, run="00000000000000ac", at_ns=old_ns), otlp.run(5)]
+        self.assertEqual(self.gatherer.send(otlp.request(rows))[:2], (200, b""))
+        self.cluster.sql("UPDATE nanwatch.fact SET received_at = received_at - INTERVAL '31 days'")
+        self.assertRegex(maintain(self.cluster), r"0 dropped\n1 older days have rows that stay")
+        self.assertEqual(self.sequences(), [1, 3])
+        self.cluster.sql("UPDATE nanwatch.run SET received_at = received_at - INTERVAL '31 days'")
+        self.assertRegex(maintain(self.cluster), r"1 dropped\n$")
+        self.assertEqual(self.sequences(), [])
 
     def test_runs_beyond_those_that_are_read_are_counted(self):
         gatherer = Gatherer(self.cluster, self.folder, "--read-database", self.cluster.connection("asker"))
