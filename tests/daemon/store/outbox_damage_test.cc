@@ -178,6 +178,19 @@ TEST_F(OutboxDamage, OneThatCannotBeMadeAnewIsMarkedAsOff) {
   EXPECT_EQ(StateOf(8).state().records_dropped(), 1u);
 }
 
+TEST_F(OutboxDamage, WhereThereIsNoRoomForItsMarkerItIsMarkedLater) {
+  Store store = OpenListening(kNowNs);
+  Put(store, 7, 0, kNowNs);
+  Execute("DROP TABLE outbox; DROP TABLE outbox_marker; VACUUM");
+  ASSERT_TRUE(store.LimitSize(1).ok());
+  EXPECT_EQ(store.EndRun(RunId(7), kNowNs).kind(), ErrorKind::kFull);
+  EXPECT_FALSE(store.FindRun(RunId(7))->state.ended());
+  ASSERT_TRUE(store.LimitSize(uint64_t{1} << 30).ok());
+  EXPECT_TRUE(store.EndRun(RunId(7), kNowNs).ok());
+  EXPECT_EQ(Ask("SELECT COUNT(*) FROM outbox_marker WHERE is_kept = 0 AND damage <> ''"), 1);
+  EXPECT_EQ(said_.size(), 1u);
+}
+
 TEST_F(OutboxDamage, ADamagedMarkerIsReplaced) {
   {
     Store store = OpenListening(kNowNs);
