@@ -23,6 +23,30 @@ bool MayBegin(const Incident& incident) {
          incident.origin().step() >= 0;
 }
 
+// What an incident stays the same by, as its daemon has it (daemon/store/outbox.cc): daemon, run and
+// ticket, or without one op, layer and step.
+using Subject = std::tuple<std::string, std::string, uint64_t, std::string, std::string, int64_t>;
+
+Subject SubjectOf(const HostIncident& one) {
+  const Finding& origin = one.incident.origin();
+  if (origin.ticket() != 0) return {one.daemon, origin.run(), origin.ticket(), "", "", 0};
+  return {one.daemon, origin.run(), 0, origin.op(), origin.layer(), origin.step()};
+}
+
+// The newest of each that may have begun what went wrong: what a host thought before does not count.
+std::vector<const HostIncident*> NewestOf(const std::vector<HostIncident>& incidents) {
+  std::map<Subject, const HostIncident*> newest;
+  for (const HostIncident& one : incidents) {
+    const HostIncident*& known = newest[SubjectOf(one)];
+    if (known == nullptr || one.sequence >= known->sequence) known = &one;
+  }
+  std::vector<const HostIncident*> kept;
+  for (const auto& [subject, one] : newest) {
+    if (MayBegin(one->incident)) kept.push_back(one);
+  }
+  return kept;
+}
+
 struct Began {
   std::set<std::string> launches;
   std::set<OriginKey> places;
@@ -46,20 +70,19 @@ FleetHost Summary(const std::string& host, const Began& began) {
 }  // namespace
 
 std::vector<FleetHost> HostsThatStandOut(const std::vector<HostIncident>& incidents) {
+  const std::vector<const HostIncident*> newest = NewestOf(incidents);
   std::map<std::string, int64_t> first_steps;  // of launches
-  for (const HostIncident& one : incidents) {
-    if (!MayBegin(one.incident)) continue;
-    const int64_t step = one.incident.origin().step();
-    const auto known = first_steps.try_emplace(one.launch, step).first;
+  for (const HostIncident* one : newest) {
+    const int64_t step = one->incident.origin().step();
+    const auto known = first_steps.try_emplace(one->launch, step).first;
     known->second = std::min(known->second, step);
   }
   std::map<std::string, Began> hosts;
-  for (const HostIncident& one : incidents) {
-    if (!MayBegin(one.incident)) continue;
-    if (one.incident.origin().step() != first_steps[one.launch]) continue;
-    Began& began = hosts[one.host];
-    began.launches.insert(one.launch);
-    began.places.insert(KeyOf(one.incident.origin()));
+  for (const HostIncident* one : newest) {
+    if (one->incident.origin().step() != first_steps[one->launch]) continue;
+    Began& began = hosts[one->host];
+    began.launches.insert(one->launch);
+    began.places.insert(KeyOf(one->incident.origin()));
   }
   std::vector<FleetHost> listed;
   for (const auto& [host, began] : hosts) {

@@ -14,8 +14,10 @@
 
 namespace nanwatch {
 
-// As a host concluded it; one that it concluded again comes again.
+// As a host concluded it; one that it concluded again comes again, and the newest counts.
 struct HostIncident {
+  std::string daemon = {};
+  uint64_t sequence = 0;  // of the daemon; a newer one is greater
   std::string host = {};
   std::string launch = {};  // what runs of one launch share, job id included
   Incident incident = {};

@@ -138,8 +138,9 @@ int Maintain(const CommandLine& asked) {
   std::printf("schema was %d; %d days made, %d dropped\n", done->version_before, done->days_made,
               done->days_dropped);
   if (done->days_kept > 0)
-    std::printf("%d older days have rows that came lately, of hosts whose clocks are wrong\n",
-                done->days_kept);
+    std::printf(
+        "%d older days have rows that stay: findings of runs that go on, or what came lately\n",
+        done->days_kept);
   return 0;
 }
 

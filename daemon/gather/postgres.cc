@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <exception>
 #include <pqxx/pqxx>
 #include <utility>
 
@@ -152,6 +153,14 @@ constexpr char kBegin[] =
     "CREATE SCHEMA IF NOT EXISTS nanwatch;"
     "CREATE TABLE IF NOT EXISTS nanwatch.schema_version (version integer NOT NULL)";
 
+// Before any of its partitions, as those who write take them: so nobody waits for each other.
+constexpr char kLockParent[] = "LOCK TABLE ONLY nanwatch.fact IN ACCESS EXCLUSIVE MODE";
+
+// One at a time maintains a database, until its connection ends. "nanwatch" in ASCII.
+void LockMaintenance(pqxx::connection& connection) {
+  pqxx::nontransaction(connection).exec("SELECT pg_advisory_lock(7953749933305062248)");
+}
+
 // Group roles: an operator grants them to those who log in.
 void MakeRoles(pqxx::work& transaction) {
   for (const char* role : {"nanwatch_ingest", "nanwatch_read"}) {
@@ -198,6 +207,7 @@ bool MakeDay(pqxx::connection& connection, int64_t day) {
   std::string digits = first;
   std::erase(digits, '-');
   pqxx::work transaction(connection);
+  transaction.exec(kLockParent);
   if (!transaction
            .exec("SELECT 1 FROM nanwatch.fact_other WHERE day = " + transaction.quote(first) +
                  " LIMIT 1")
@@ -210,29 +220,89 @@ bool MakeDay(pqxx::connection& connection, int64_t day) {
   return true;
 }
 
-// A day is that of its senders' clocks: rows that came lately stay, however old they say they are.
-void DropDaysBefore(pqxx::connection& connection, int64_t first_kept, int keep_days,
-                    const std::vector<std::string>& partitions, FleetMaintenance& done) {
-  for (const std::string& name : partitions) {
-    const int64_t day = DayOfPartition(name);
-    if (day < 0 || day >= first_kept) continue;
+// What is old by the clocks of its senders stays where it came lately, and findings as long as the
+// state of their run, which says how many of them there are.
+std::string IsKept(int keep_days) {
+  return fmt::format(
+      "(fact.received_at >= CURRENT_DATE - {} OR (fact.kind = {} AND EXISTS (SELECT 1 FROM"
+      " nanwatch.run WHERE run.job = fact.job AND run.run = fact.run)))",
+      keep_days, static_cast<int>(FleetKind::kFindings));
+}
+
+bool HasKept(pqxx::work& transaction, const std::string& table, const std::string& is_kept) {
+  return !transaction.exec(fmt::format("SELECT 1 FROM {} AS fact WHERE {} LIMIT 1", table, is_kept))
+              .empty();
+}
+
+// False where some rows of it stay. The parent is locked only for a day that is likely to go.
+bool DropDay(pqxx::connection& connection, const std::string& name, const std::string& is_kept) {
+  const std::string table = "nanwatch." + connection.quote_name(name);
+  {
     pqxx::work transaction(connection);
-    const std::string table = "nanwatch." + transaction.quote_name(name);
-    const std::string is_new = fmt::format("received_at >= CURRENT_DATE - {}", keep_days);
-    transaction.exec(fmt::format("LOCK TABLE {} IN SHARE MODE", table));
-    const bool has_new =
-        !transaction.exec(fmt::format("SELECT 1 FROM {} WHERE {} LIMIT 1", table, is_new)).empty();
-    transaction.exec(has_new ? fmt::format("DELETE FROM {} WHERE NOT ({})", table, is_new)
-                             : fmt::format("DROP TABLE {}", table));
-    transaction.commit();
-    ++(has_new ? done.days_kept : done.days_dropped);
+    if (HasKept(transaction, table, is_kept)) {
+      transaction.exec(fmt::format("DELETE FROM {} AS fact WHERE NOT {}", table, is_kept));
+      transaction.commit();
+      return false;
+    }
   }
   pqxx::work transaction(connection);
-  for (const char* table : {"nanwatch.fact_other", "nanwatch.run"}) {
-    transaction.exec(
-        fmt::format("DELETE FROM {} WHERE received_at < CURRENT_DATE - {}", table, keep_days));
-  }
+  transaction.exec(kLockParent);
+  transaction.exec(fmt::format("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", table));
+  // What came meanwhile.
+  if (HasKept(transaction, table, is_kept)) return false;
+  transaction.exec(fmt::format("DROP TABLE {}", table));
   transaction.commit();
+  return true;
+}
+
+// What the database refuses of one part leaves the others as they are.
+class Parts {
+ public:
+  template <typename Work>
+  void Do(const Work& work) {
+    try {
+      work();
+    } catch (const pqxx::sql_error&) {
+      if (!first_) first_ = std::current_exception();
+    }
+  }
+  void Throw() const {
+    if (first_) std::rethrow_exception(first_);
+  }
+
+ private:
+  std::exception_ptr first_;
+};
+
+void Delete(pqxx::connection& connection, const std::string& rows) {
+  pqxx::work transaction(connection);
+  transaction.exec("DELETE FROM " + rows);
+  transaction.commit();
+}
+
+void MaintainDays(pqxx::connection& connection, int64_t today_days, int keep_days,
+                  FleetMaintenance& done) {
+  Parts parts;
+  const std::vector<std::string> partitions = PartitionsOf(connection);
+  for (int64_t day = today_days - kDaysBehind; day <= today_days + kDaysAhead; ++day) {
+    const bool is_there =
+        std::any_of(partitions.begin(), partitions.end(),
+                    [&](const std::string& name) { return DayOfPartition(name) == day; });
+    if (is_there) continue;
+    parts.Do([&] { done.days_made += MakeDay(connection, day) ? 1 : 0; });
+  }
+  parts.Do([&] {
+    Delete(connection,
+           fmt::format("nanwatch.run WHERE received_at < CURRENT_DATE - {}", keep_days));
+  });
+  const std::string is_kept = IsKept(keep_days);
+  for (const std::string& name : partitions) {
+    const int64_t day = DayOfPartition(name);
+    if (day < 0 || day >= today_days - keep_days) continue;
+    parts.Do([&] { ++(DropDay(connection, name, is_kept) ? done.days_dropped : done.days_kept); });
+  }
+  parts.Do([&] { Delete(connection, "nanwatch.fact_other AS fact WHERE NOT " + is_kept); });
+  parts.Throw();
 }
 
 }  // namespace
@@ -246,16 +316,10 @@ Result<FleetMaintenance> MaintainFleet(const std::string& connection, int64_t to
   FleetMaintenance done;
   std::unique_ptr<pqxx::connection> opened;
   const Status status = Do(opened, connection, [&](pqxx::connection& database, bool) {
+    LockMaintenance(database);
     done.version_before = Migrate(database);
-    if (done.version_before > kFleetSchemaVersion) return;
-    const std::vector<std::string> partitions = PartitionsOf(database);
-    for (int64_t day = today_days - kDaysBehind; day <= today_days + kDaysAhead; ++day) {
-      const bool is_there =
-          std::any_of(partitions.begin(), partitions.end(),
-                      [&](const std::string& name) { return DayOfPartition(name) == day; });
-      if (!is_there && MakeDay(database, day)) ++done.days_made;
-    }
-    DropDaysBefore(database, today_days - keep_days, keep_days, partitions, done);
+    if (done.version_before <= kFleetSchemaVersion)
+      MaintainDays(database, today_days, keep_days, done);
   });
   if (!status.ok()) return status;
   if (done.version_before > kFleetSchemaVersion)

@@ -38,12 +38,13 @@ struct FleetMaintenance {
   int version_before = 0;  // of the schema; 0: there was none
   int days_made = 0;
   int days_dropped = 0;
-  int days_kept = 0;  // that are old by the clocks of those who sent them, and came lately
+  int days_kept = 0;  // that are old, and have rows that stay
 };
 
 // Brings the schema to this program's version, makes the partitions of the days around `today_days`
-// (days since 1970 UTC), and drops what came `keep_days` ago, by the database's clock. By the owner of
-// the schema, who must be allowed to create roles the first time.
+// (days since 1970 UTC), and drops what came `keep_days` ago, by the database's clock. Findings stay
+// as long as the state of their run. By the owner of the schema, who must be allowed to create roles
+// the first time.
 [[nodiscard]] Result<FleetMaintenance> MaintainFleet(const std::string& connection,
                                                      int64_t today_days, int keep_days);
 

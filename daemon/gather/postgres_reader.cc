@@ -40,8 +40,9 @@ constexpr char kFindings[] =
     " WHERE bytes <= $3 ORDER BY place, sequence, run LIMIT $4";
 
 constexpr char kIncidents[] =
-    "SELECT of_run.host, of_run.launch, of_run.attempt, incident.job, incident.body FROM ("
-    " SELECT daemon, job, run, body FROM nanwatch.fact WHERE kind = 4"
+    "SELECT of_run.host, of_run.launch, of_run.attempt, incident.job, incident.body,"
+    " incident.daemon, incident.sequence FROM ("
+    " SELECT daemon, sequence, job, run, body FROM nanwatch.fact WHERE kind = 4"
     " ORDER BY received_at DESC LIMIT $1) AS incident"
     " JOIN nanwatch.run AS of_run ON of_run.daemon = incident.daemon AND of_run.run = incident.run";
 
@@ -140,7 +141,9 @@ class PostgresReader final : public FleetReader {
       const pqxx::result rows = transaction.exec_params(kIncidents, kFleetIncidentsMax + 1);
       found.is_whole = static_cast<size_t>(rows.size()) <= kFleetIncidentsMax;
       for (const auto& row : rows) {
-        HostIncident one = {.host = row[0].as<std::string>(),
+        HostIncident one = {.daemon = row[5].as<std::string>(),
+                            .sequence = static_cast<uint64_t>(row[6].as<int64_t>()),
+                            .host = row[0].as<std::string>(),
                             .launch = row[3].as<std::string>() + '\n' + row[1].as<std::string>() +
                                       '\n' + row[2].as<std::string>()};
         if (one.incident.ParseFromString(BytesOf(row[4])))

@@ -2,7 +2,8 @@
 #include "daemon/http/connection_threads.h"
 
 #include <chrono>
-#include <system_error>
+#include <exception>
+#include <new>
 #include <utility>
 
 namespace nanwatch {
@@ -17,7 +18,7 @@ void Join(std::list<std::thread>& threads) {
 
 }  // namespace
 
-bool ConnectionThreads::Run(Job job) {
+bool ConnectionThreads::Run(Job job) try {
   Threads ended;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -33,17 +34,22 @@ bool ConnectionThreads::Run(Job job) {
   changed_.notify_one();
   Join(ended);
   return true;
+} catch (const std::bad_alloc&) {
+  // Of its place among those that wait: nothing has changed.
+  return false;
 }
 
-// False where the system has none: the job waits for another's.
+// False where the system has none, or no memory for it: the job waits for another's.
 bool ConnectionThreads::MakeThread() {
-  const auto self = threads_.emplace(threads_.end());
+  Threads made;
   try {
+    const auto self = made.emplace(made.end());
     *self = std::thread([this, self] { Work(self); });
-  } catch (const std::system_error&) {
-    threads_.erase(self);
+  } catch (const std::exception&) {
     return false;
   }
+  // It waits for the mutex, which is held here.
+  threads_.splice(threads_.end(), made);
   ++free_;
   return true;
 }

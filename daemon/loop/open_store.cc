@@ -6,6 +6,7 @@
 #include "daemon/base/directories.h"
 #include "daemon/ingest/launch_of_process.h"
 #include "daemon/loop/listener.h"
+#include "daemon/store/outbox_marker.h"
 #include "daemon/store/outbox_options.h"
 
 namespace nanwatch {
@@ -35,7 +36,9 @@ Result<Store> OpenStore(const DaemonOptions& options, Store::WhenDamaged when_da
   if (options.database_bytes_max != 0) outbox.bytes_max = options.database_bytes_max / 4;
   const Result<std::string> note = store->KeepOutbox(clock.real_ns(), outbox);
   if (!note.ok()) {
-    listener.Trouble("the fleet hears nothing of this host until the daemon is started again: " +
+    const bool is_off = IsOutboxDamage(note.status());
+    listener.Trouble((is_off ? "the outbox is damaged, and the fleet hears nothing of this host: "
+                             : "the outbox cannot be opened; it is tried again with each write: ") +
                      note.status().message());
   } else if (!note->empty()) {
     listener.Remark(*note);

@@ -104,33 +104,43 @@ Status Outbox::Guarded(const Work& work) {
   if (Status begun = database_->Execute("SAVEPOINT outbox"); !begun.ok()) return begun;
   Status done = work();
   // Of a full disk, a lock or too little memory the whole transaction fails, and is repeated.
-  const bool is_damage = done.kind() == ErrorKind::kCorrupt || done.kind() == ErrorKind::kInvalid;
+  const bool is_damage = IsOutboxDamage(done);
   if (!done.ok() && !is_damage) return done;
   if (is_damage) {
-    if (Status undone = database_->Execute("ROLLBACK TO outbox"); !undone.ok()) return undone;
+    // SQLite may have ended the whole transaction: the caller repeats it, without the outbox.
+    if (!database_->Execute("ROLLBACK TO outbox").ok()) {
+      ReportDamage(done);
+      return Status(ErrorKind::kBusy, done.message());
+    }
   }
   if (Status ended = database_->Execute("RELEASE outbox"); !ended.ok()) return ended;
   return is_damage ? SwitchOff(done) : Status();
 }
 
-// Its marker may be damaged, too.
+void Outbox::ReportDamage(const Status& why) {
+  if (!damage_.empty()) return;
+  damage_ = why.message();
+  if (!table_.options().on_damage) return;
+  table_.options().on_damage("the outbox in " + table_.state_dir() +
+                             " is damaged, and the fleet hears nothing of this host until the "
+                             "daemon is started again: " +
+                             damage_);
+}
+
+// Its marker may be damaged, too: then the next that is opened meets that. For want of room, say,
+// the whole transaction fails; SQLite may have ended it already.
 Status Outbox::SwitchOff(const Status& why) {
-  if (damage_.empty()) {
-    damage_ = why.message();
-    if (table_.options().on_damage)
-      table_.options().on_damage("the outbox in " + table_.state_dir() +
-                                 " is damaged, and the fleet hears nothing of this host until the "
-                                 "daemon is started again: " +
-                                 damage_);
-  }
+  ReportDamage(why);
   if (is_marked_) return Status();
-  is_marked_ = true;
   if (Status begun = database_->Execute("SAVEPOINT marker"); !begun.ok()) return begun;
   const Status written = WriteOutboxMarker(
       *database_, {.is_kept = false, .since_real_ns = now_real_ns_, .damage = damage_});
+  if (!written.ok() && !IsOutboxDamage(written)) return written;
   if (!written.ok()) {
-    if (Status undone = database_->Execute("ROLLBACK TO marker"); !undone.ok()) return undone;
+    if (!database_->Execute("ROLLBACK TO marker").ok())
+      return Status(ErrorKind::kBusy, written.message());
   }
+  is_marked_ = true;
   return database_->Execute("RELEASE marker");
 }
 

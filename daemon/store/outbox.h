@@ -81,6 +81,7 @@ class Outbox {
       : database_(&database), table_(std::move(table)) {}
   template <typename Work>
   Status Guarded(const Work& work);
+  void ReportDamage(const Status& why);
   Status SwitchOff(const Status& why);
   Status WriteBatch(int64_t run, const RunBatch& batch, uint64_t now_real_ns);
   Status WriteState(int64_t run, uint64_t now_real_ns);

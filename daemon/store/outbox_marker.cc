@@ -32,4 +32,22 @@ Status WriteOutboxMarker(const Database& database, const OutboxMarker& marker) {
       .Run();
 }
 
+Status MarkOutboxDamaged(const Database& database, uint64_t now_real_ns,
+                         const std::string& damage) {
+  Result<Transaction> transaction = Transaction::BeginWrite(database);
+  if (!transaction.ok()) return transaction.status();
+  OutboxMarker off = {.is_kept = false, .since_real_ns = now_real_ns, .damage = damage};
+  const Result<std::optional<OutboxMarker>> before = ReadOutboxMarker(database);
+  if (before.ok() && *before && !(*before)->is_kept) off.since_real_ns = (*before)->since_real_ns;
+  if (!before.ok()) {
+    if (!IsOutboxDamage(before.status())) return before.status();
+    // It may have been off for any time.
+    off.since_real_ns = 0;
+    if (Status gone = database.Execute("DROP TABLE IF EXISTS outbox_marker"); !gone.ok())
+      return gone;
+  }
+  if (Status written = WriteOutboxMarker(database, off); !written.ok()) return written;
+  return transaction->Commit();
+}
+
 }  // namespace nanwatch

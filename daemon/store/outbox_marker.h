@@ -23,4 +23,14 @@ struct OutboxMarker {
 // In a transaction of the caller's.
 [[nodiscard]] Status WriteOutboxMarker(const Database& database, const OutboxMarker& marker);
 
+// Whether a failure says that the outbox's tables are at fault. Any other may pass, and is one of
+// the whole database.
+[[nodiscard]] inline bool IsOutboxDamage(const Status& status) {
+  return status.kind() == ErrorKind::kCorrupt || status.kind() == ErrorKind::kInvalid;
+}
+// For an outbox that is damaged when it is opened: the next that is opened drops its tables. A
+// marker that is damaged itself is replaced. In a transaction of its own.
+[[nodiscard]] Status MarkOutboxDamaged(const Database& database, uint64_t now_real_ns,
+                                       const std::string& damage);
+
 }  // namespace nanwatch

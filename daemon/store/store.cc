@@ -2,6 +2,7 @@
 #include "daemon/store/store.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "daemon/store/conclusions.h"
@@ -9,6 +10,7 @@
 #include "daemon/store/job_exits.h"
 #include "daemon/store/outbox.h"
 #include "daemon/store/outbox_marker.h"
+#include "daemon/store/outbox_options.h"
 #include "daemon/store/retention.h"
 #include "daemon/store/rows.h"
 #include "daemon/store/run_batch_rows.h"
@@ -21,6 +23,12 @@ namespace {
 
 // A power cut costs what was committed since. The segments are in memory, so they are gone, too.
 constexpr uint64_t kSyncedEveryNs = 5'000'000'000;
+
+// An outbox that was asked for, and could not be opened yet.
+struct OutboxToOpen {
+  uint64_t now_real_ns = 0;
+  OutboxOptions options;
+};
 
 }  // namespace
 
@@ -53,13 +61,17 @@ struct Store::Impl {
 
   Status RecordExit(const JobExit& exit) const;
   Status EndRun(const std::string& run_id, uint64_t ended_real_ns) const;
+  // Before each write.
+  Status ReadyOutbox() { return to_open ? OpenOutbox().status() : Status(); }
+  Result<std::string> OpenOutbox();
 
   std::string path;
   Database database;
   std::string note;
   uint64_t synced_real_ns = 0;
   Retention retention{database};
-  std::unique_ptr<Outbox> outbox;  // null: none was asked for
+  std::unique_ptr<Outbox> outbox;  // null: none was asked for, or it is off
+  std::optional<OutboxToOpen> to_open;
 };
 
 Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -85,11 +97,25 @@ const std::string& Store::path() const { return impl_->path; }
 const std::string& Store::opening_note() const { return impl_->note; }
 
 Result<std::string> Store::KeepOutbox(uint64_t now_real_ns, OutboxOptions options) {
+  impl_->to_open = OutboxToOpen{.now_real_ns = now_real_ns, .options = std::move(options)};
+  return impl_->OpenOutbox();
+}
+
+Result<std::string> Store::Impl::OpenOutbox() {
   std::string kept_note;
-  Result<Outbox> outbox =
-      Outbox::Open(impl_->database, impl_->path, now_real_ns, std::move(options), kept_note);
-  if (!outbox.ok()) return outbox.status();
-  impl_->outbox = std::make_unique<Outbox>(*std::move(outbox));
+  const auto open = [&] {
+    return Outbox::Open(database, path, to_open->now_real_ns, to_open->options, kept_note);
+  };
+  Result<Outbox> opened = open();
+  if (!opened.ok() && IsOutboxDamage(opened.status())) {
+    Status marked = MarkOutboxDamaged(database, to_open->now_real_ns, opened.status().message());
+    if (!marked.ok() && !IsOutboxDamage(marked)) return marked;
+    opened = open();
+  }
+  if (!opened.ok() && !IsOutboxDamage(opened.status())) return opened.status();
+  to_open.reset();
+  if (!opened.ok()) return opened.status();
+  outbox = std::make_unique<Outbox>(*std::move(opened));
   return kept_note;
 }
 
@@ -110,6 +136,7 @@ Status Store::LeaveOutbox(uint64_t now_real_ns) {
 // ---- writing
 
 Status Store::Commit(const std::vector<RunBatch>& batches, uint64_t now_real_ns) {
+  if (Status ready = impl_->ReadyOutbox(); !ready.ok()) return ready;
   Status status =
       WriteBatches(impl_->database, impl_->retention, impl_->outbox.get(), batches, now_real_ns);
   if (!status.ok()) impl_->retention.Forget();
@@ -136,16 +163,21 @@ Status Store::Sync() {
 }
 
 Status Store::ReplaceIncidents(const std::string& job, const std::vector<Incident>& incidents) {
+  if (Status ready = impl_->ReadyOutbox(); !ready.ok()) return ready;
   return impl_->Ended(
       nanwatch::ReplaceIncidents(impl_->database, impl_->outbox.get(), job, incidents));
 }
 
 Status Store::ReplaceWarnings(const std::string& job, const std::vector<Warning>& warnings) {
+  if (Status ready = impl_->ReadyOutbox(); !ready.ok()) return ready;
   return impl_->Ended(
       nanwatch::ReplaceWarnings(impl_->database, impl_->outbox.get(), job, warnings));
 }
 
-Status Store::RecordExit(const JobExit& exit) { return impl_->Ended(impl_->RecordExit(exit)); }
+Status Store::RecordExit(const JobExit& exit) {
+  if (Status ready = impl_->ReadyOutbox(); !ready.ok()) return ready;
+  return impl_->Ended(impl_->RecordExit(exit));
+}
 
 Status Store::Impl::RecordExit(const JobExit& exit) const {
   Result<Transaction> transaction = Transaction::BeginWrite(database);
@@ -173,6 +205,7 @@ Status Store::LimitSize(uint64_t bytes_max) {
 }
 
 Status Store::EndRun(const std::string& run_id, uint64_t ended_real_ns) {
+  if (Status ready = impl_->ReadyOutbox(); !ready.ok()) return ready;
   return impl_->Ended(impl_->EndRun(run_id, ended_real_ns));
 }
 

@@ -75,7 +75,9 @@ class Store {
   [[nodiscard]] const std::string& opening_note() const;
 
   // From now on what the fleet is to know goes into the outbox too (outbox.h). Gives a sentence for
-  // the user, or "".
+  // the user, or "". One that is damaged is made anew. Where that fails as well (kCorrupt, kInvalid)
+  // it is marked as off, and nothing goes into it. After any other failure the next write opens it,
+  // and fails as long as that fails: nothing is written that the outbox does not know.
   [[nodiscard]] Result<std::string> KeepOutbox(uint64_t now_real_ns, OutboxOptions options);
   // None is asked for: where there was one, those who send it are told that nothing follows.
   Status LeaveOutbox(uint64_t now_real_ns);

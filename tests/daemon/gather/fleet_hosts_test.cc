@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,23 @@ TEST(FleetHosts, WhoReceivedItOrHadItLaterBeganNothing) {
        IncidentOf("b", "train", 5, "received"), IncidentOf("b", "tune", 9, "received"),
        IncidentOf("c", "train", 6), IncidentOf("c", "tune", 10)});
   EXPECT_EQ(NamesOf(hosts), (std::vector<std::string>{"a"}));
+}
+
+TEST(FleetHosts, OnlyTheNewestConclusionOfAnIncidentCounts) {
+  std::vector<HostIncident> incidents;
+  for (const char* launch : {"train", "tune"}) {
+    HostIncident newest = IncidentOf("a", launch, 5, "received");
+    newest.sequence = 2;
+    HostIncident first = IncidentOf("a", launch, 5);
+    first.sequence = 1;
+    incidents.insert(incidents.end(), {newest, first});
+  }
+  EXPECT_TRUE(HostsThatStandOut(incidents).empty());
+  std::reverse(incidents.begin(), incidents.end());
+  EXPECT_TRUE(HostsThatStandOut(incidents).empty()) << "in whatever order they come";
+  for (HostIncident& one : incidents) one.incident.mutable_origin()->set_ticket(one.sequence);
+  EXPECT_EQ(NamesOf(HostsThatStandOut(incidents)), (std::vector<std::string>{"a"}))
+      << "two incidents";
 }
 
 TEST(FleetHosts, HarmlessIncidentsAndUnknownStepsNameNobody) {

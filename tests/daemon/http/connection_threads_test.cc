@@ -5,7 +5,26 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
+#include <new>
+#include <utility>
+
+namespace {
+
+// Of this thread's allocations so many more succeed, then one fails; below 0 all succeed.
+thread_local int allocations_left = -1;
+
+}  // namespace
+
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+  void* memory = std::malloc(bytes == 0 ? 1 : bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace nanwatch {
 namespace {
@@ -75,6 +94,21 @@ TEST(ConnectionThreads, BeyondItsBoundsJobsWaitAndThenAreRefused) {
   threads.End();
   EXPECT_EQ(jobs.ended(), 5) << "what waits is done before it ends";
   EXPECT_FALSE(threads.Run(jobs.Make()));
+}
+
+TEST(ConnectionThreads, WithoutMemoryForAThreadAJobIsRefusedAndNothingWaitsForIt) {
+  for (int left = 0; left < 5; ++left) {
+    ConnectionThreads threads(2, 3);
+    Jobs jobs;
+    jobs.LetEnd();
+    ConnectionThreads::Job job = jobs.Make();
+    bool is_taken = false;
+    allocations_left = left;
+    EXPECT_NO_THROW(is_taken = threads.Run(std::move(job))) << left;
+    allocations_left = -1;
+    threads.End();
+    EXPECT_EQ(jobs.ended(), is_taken ? 1 : 0) << left;
+  }
 }
 
 }  // namespace

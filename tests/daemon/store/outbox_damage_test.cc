@@ -128,6 +128,81 @@ TEST_F(OutboxDamage, WhatWasRecordedWhileItWasOffIsLostToTheFleet) {
   EXPECT_TRUE(OutboxReader::Open(dir_.path())->IsKept().ok());
 }
 
+TEST_F(OutboxDamage, OneThatCannotBeOpenedForNowIsOpenedBeforeAnythingIsWritten) {
+  Result<Store> store = Store::OpenForWriting(DatabasePath(dir_.path()));
+  ASSERT_TRUE(store.ok());
+  Put(*store, 7, 0, kNowNs);
+  ASSERT_TRUE(store->LimitSize(1).ok());
+  EXPECT_EQ(store->KeepOutbox(kNowNs, {}).status().kind(), ErrorKind::kFull);
+  EXPECT_EQ(store->EndRun(RunId(7), kNowNs).kind(), ErrorKind::kFull);
+  EXPECT_FALSE(store->FindRun(RunId(7))->state.ended()) << "the fleet would not hear of it";
+  ASSERT_TRUE(store->LimitSize(uint64_t{1} << 30).ok());
+  Put(*store, 7, 1, kNowNs + kSecondNs);
+  Put(*store, 7, 2, kNowNs + 20 * kSecondNs);
+  EXPECT_EQ(StateOf(7).findings_sent(), 2u);
+  EXPECT_EQ(StateOf(7).state().records_dropped(), 1u);
+  EXPECT_TRUE(OutboxReader::Open(dir_.path())->IsKept().ok());
+}
+
+TEST_F(OutboxDamage, OneThatIsDamagedWhenItIsOpenedIsMadeAnewAtOnce) {
+  {
+    Store store = OpenListening(kNowNs);
+    Put(store, 7, 0, kNowNs);
+  }
+  Execute("DROP TABLE outbox_launch; CREATE TABLE outbox_launch (nonsense INTEGER)");
+  Store store = OpenListening(kNowNs + 10 * kSecondNs);
+  EXPECT_NE(note_.find("damaged"), std::string::npos) << note_;
+  Put(store, 7, 1, kNowNs + 20 * kSecondNs);
+  Put(store, 7, 2, kNowNs + 30 * kSecondNs);
+  EXPECT_EQ(StateOf(7).findings_sent(), 2u);
+  EXPECT_EQ(StateOf(7).state().records_dropped(), 1u) << "what waited is gone";
+}
+
+TEST_F(OutboxDamage, OneThatCannotBeMadeAnewIsMarkedAsOff) {
+  {
+    Store store = OpenListening(kNowNs);
+    Put(store, 7, 0, kNowNs);
+  }
+  // Neither readable nor to be dropped.
+  Execute("DROP TABLE outbox_launch; CREATE VIEW outbox_launch AS SELECT 1 AS nonsense");
+  {
+    Result<Store> store = Store::OpenForWriting(DatabasePath(dir_.path()));
+    ASSERT_TRUE(store.ok());
+    EXPECT_EQ(store->KeepOutbox(kNowNs + kSecondNs, {}).status().kind(), ErrorKind::kInvalid);
+    Put(*store, 8, 0, kNowNs + 2 * kSecondNs);
+    EXPECT_EQ(OutboxReader::Open(dir_.path())->IsKept().kind(), ErrorKind::kNotFound);
+  }
+  Execute("DROP VIEW outbox_launch");
+  Store store = OpenListening(kNowNs + 10 * kSecondNs);
+  Put(store, 8, 1, kNowNs + 20 * kSecondNs);
+  EXPECT_EQ(StateOf(8).state().records_dropped(), 1u);
+}
+
+TEST_F(OutboxDamage, WhereThereIsNoRoomForItsMarkerItIsMarkedLater) {
+  Store store = OpenListening(kNowNs);
+  Put(store, 7, 0, kNowNs);
+  Execute("DROP TABLE outbox; DROP TABLE outbox_marker; VACUUM");
+  ASSERT_TRUE(store.LimitSize(1).ok());
+  EXPECT_EQ(store.EndRun(RunId(7), kNowNs).kind(), ErrorKind::kFull);
+  EXPECT_FALSE(store.FindRun(RunId(7))->state.ended());
+  ASSERT_TRUE(store.LimitSize(uint64_t{1} << 30).ok());
+  EXPECT_TRUE(store.EndRun(RunId(7), kNowNs).ok());
+  EXPECT_EQ(Ask("SELECT COUNT(*) FROM outbox_marker WHERE is_kept = 0 AND damage <> ''"), 1);
+  EXPECT_EQ(said_.size(), 1u);
+}
+
+TEST_F(OutboxDamage, ADamagedMarkerIsReplaced) {
+  {
+    Store store = OpenListening(kNowNs);
+    Put(store, 7, 0, kNowNs);
+  }
+  Execute("DROP TABLE outbox_marker; CREATE TABLE outbox_marker (nonsense INTEGER)");
+  Store store = OpenListening(kNowNs + 10 * kSecondNs);
+  Put(store, 7, 1, kNowNs + 20 * kSecondNs);
+  EXPECT_EQ(StateOf(7).state().records_dropped(), 1u);
+  EXPECT_TRUE(OutboxReader::Open(dir_.path())->IsKept().ok());
+}
+
 TEST_F(OutboxDamage, ADatabaseWithoutAnOutboxHasNothingToLeave) {
   Result<Store> store = Store::OpenForWriting(DatabasePath(dir_.path()));
   ASSERT_TRUE(store.ok() && store->LeaveOutbox(kNowNs).ok());

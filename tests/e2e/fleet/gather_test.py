@@ -85,11 +85,56 @@ class Gather(unittest.TestCase):
         self.gatherer.send(otlp.request([otlp.step(1, at_ns=1_580_428_800 * 10**9), otlp.step(2)]))
         self.assertEqual(self.sequences(), [1, 2])
         # It came just now, of a host whose clock is years behind.
-        self.assertRegex(maintain(self.cluster), r"0 days made, 0 dropped\n1 older days have rows that came lately")
+        self.assertRegex(maintain(self.cluster), r"0 days made, 0 dropped\n1 older days have rows that stay")
         self.assertEqual(self.sequences(), [1, 2])
         self.cluster.sql("UPDATE nanwatch.fact SET received_at = received_at - INTERVAL '31 days' WHERE sequence = 1")
         self.assertRegex(maintain(self.cluster), r"0 days made, 1 dropped\n$")
         self.assertEqual(self.sequences(), [2])
+
+    def test_findings_stay_as_long_as_the_state_of_their_run(self):
+        self.cluster.sql("CREATE TABLE nanwatch.fact_20200131 PARTITION OF nanwatch.fact FOR VALUES FROM ('2020-01-31') TO ('2020-02-01')")
+        old_ns = 1_580_428_800 * 10**9
+        rows = [otlp.step(1, b"", otlp.FINDINGS, at_ns=old_ns), otlp.step(2, at_ns=old_ns), otlp.step(3, b"", otlp.FINDINGS, at_ns=0),
+                otlp.step(4, b"", otlp.FINDINGS, run="00000000000000ac", at_ns=old_ns), otlp.run(5)]
+        self.assertEqual(self.gatherer.send(otlp.request(rows))[:2], (200, b""))
+        self.cluster.sql("UPDATE nanwatch.fact SET received_at = received_at - INTERVAL '31 days'")
+        self.assertRegex(maintain(self.cluster), r"0 dropped\n1 older days have rows that stay")
+        self.assertEqual(self.sequences(), [1, 3])
+        self.cluster.sql("UPDATE nanwatch.run SET received_at = received_at - INTERVAL '31 days'")
+        self.assertRegex(maintain(self.cluster), r"1 dropped\n$")
+        self.assertEqual(self.sequences(), [])
+
+    def test_days_are_dropped_while_rows_of_them_come(self):
+        self.cluster.sql("CREATE TABLE nanwatch.fact_20200131 PARTITION OF nanwatch.fact FOR VALUES FROM ('2020-01-31') TO ('2020-02-01')")
+        self.addCleanup(self.cluster.sql, "DROP TABLE IF EXISTS nanwatch.fact_20200131")
+        self.gatherer.send(otlp.request([otlp.step(1, at_ns=1_580_428_800 * 10**9)]))
+        self.cluster.sql("UPDATE nanwatch.fact SET received_at = received_at - INTERVAL '31 days'")
+        with Holding(self.cluster, "LOCK TABLE ONLY nanwatch.fact IN ROW EXCLUSIVE MODE") as writer:
+            maintaining = start_maintain(self.cluster)
+            await_condition(lambda: self.cluster.sql("SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == [["1"]],
+                            "it waits for who writes")
+            writer.ask("INSERT INTO nanwatch.fact SELECT day, daemon, 2, kind, job, run, rank, recorded_ns, CURRENT_TIMESTAMP, body FROM nanwatch.fact")
+        self.assertEqual(maintaining.communicate(timeout=60)[1], "")
+        self.assertEqual(self.sequences("sequence = 2"), [2])
+
+    def test_several_may_maintain_it_at_once(self):
+        self.cluster.sql("DO $$ DECLARE name text; BEGIN FOR name IN SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'nanwatch.fact'::regclass"
+                         " AND inhrelid <> 'nanwatch.fact_other'::regclass LOOP EXECUTE 'DROP TABLE ' || name; END LOOP; END $$")
+        started = [start_maintain(self.cluster) for _ in range(4)]
+        said = [one.communicate(timeout=60) for one in started]
+        self.assertEqual([errors for _, errors in said], [""] * 4)
+        self.assertEqual(sum("10 days made" in text for text, _ in said), 1, said)
+
+    def test_a_day_that_cannot_be_dropped_is_said_and_others_are_dropped(self):
+        for day, after in (("0131", "0201"), ("0201", "0202")):
+            self.cluster.sql(f"CREATE TABLE nanwatch.fact_2020{day} PARTITION OF nanwatch.fact"
+                             f" FOR VALUES FROM ('2020{day}') TO ('2020{after}')")
+        self.cluster.sql("CREATE VIEW of_somebody AS SELECT * FROM nanwatch.fact_20200131")
+        self.addCleanup(self.cluster.sql, "DROP VIEW of_somebody; DROP TABLE nanwatch.fact_20200131")
+        maintaining = start_maintain(self.cluster)
+        self.assertIn("fact_20200131", maintaining.communicate(timeout=60)[1])
+        self.assertEqual(maintaining.returncode, 1)
+        self.assertEqual(self.cluster.sql("SELECT to_regclass('nanwatch.fact_20200201') IS NULL"), [["t"]])
 
     def test_runs_beyond_those_that_are_read_are_counted(self):
         gatherer = Gatherer(self.cluster, self.folder, "--read-database", self.cluster.connection("asker"))
@@ -273,19 +318,29 @@ class Gather(unittest.TestCase):
             Gatherer(self.cluster, self.folder, token=False, listen="0.0.0.0:0")
 
 
-class Holding:
-    """A transaction of somebody else that keeps all others from writing."""
+def start_maintain(cluster):
+    return subprocess.Popen([GATHER, "maintain", "--database", cluster.connection("owner")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def __init__(self, cluster):
+
+class Holding:
+    """A transaction of somebody else: unless told otherwise, it keeps all others from writing."""
+
+    def __init__(self, cluster, lock="LOCK TABLE nanwatch.fact IN ACCESS EXCLUSIVE MODE"):
+        self._lock = lock
         self._psql = subprocess.Popen([f"{PROGRAMS[-1]}/psql", "-X", "-q", "-A", "-t", "-d", cluster.connection("owner")], stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, text=True)
 
     def __enter__(self):
-        self._psql.stdin.write("BEGIN; LOCK TABLE nanwatch.fact IN ACCESS EXCLUSIVE MODE; SELECT 'held';\n")
+        self.ask(f"BEGIN; {self._lock}")
+        return self
+
+    def ask(self, statement):
+        self._psql.stdin.write(f"{statement}; SELECT 'held';\n")
         self._psql.stdin.flush()
         assert self._psql.stdout.readline() == "held\n"
 
     def __exit__(self, *_):
+        self._psql.stdin.write("COMMIT;\n")
         self._psql.stdin.close()
         self._psql.wait(60)
         self._psql.stdout.close()
