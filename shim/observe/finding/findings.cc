@@ -116,7 +116,7 @@ bool Findings::IsInherited(ThreadState* thread, Frame& frame, const BadOutput* o
 // A composite keeps a NaN at hand for where it has no answer (the logarithm of a negative
 // determinant). Whether it was needed shows in what follows. Where inputs are asked for, what takes
 // it has to know it.
-bool Findings::IsPartsConstant(const Finding& finding) noexcept {
+bool Findings::IsPartsConstant(const Finding& finding) const noexcept {
   return finding.whole_op != nullptr && (finding.frame.op->families & kFills) != 0 &&
          finding.count == 1 && finding.outputs[0].tensor.view.numel == 1 &&
          !finding.frame.inputs_seen && !uses_.known_bad.AnyTransient();

@@ -57,7 +57,7 @@ class Findings {
   [[nodiscard]] int TakeChanged(const Frame& frame, const BadOutput* outputs, int count,
                                 BadOutput* changed) noexcept;
   [[nodiscard]] bool IsUnchanged(const Frame& frame, const BadOutput& output) noexcept;
-  [[nodiscard]] bool IsPartsConstant(const Finding& finding) noexcept;
+  [[nodiscard]] bool IsPartsConstant(const Finding& finding) const noexcept;
   [[nodiscard]] bool IsInherited(ThreadState* thread, Frame& frame, const BadOutput* outputs,
                                  int count) noexcept;
   void NameSite(Finding& finding) noexcept;
