@@ -79,13 +79,19 @@ std::string EssenceOf(Warning warning) {
 
 }  // namespace
 
+// What changed while it was off is written in the same transaction: perhaps nothing is ever recorded
+// on this host again.
 Result<Outbox> Outbox::Open(const Database& database, const std::string& database_path,
                             uint64_t now_real_ns, OutboxOptions options, std::string& note) {
+  Result<Transaction> transaction = Transaction::BeginWrite(database);
+  if (!transaction.ok()) return transaction.status();
   Result<OutboxTable> table =
       OutboxTable::Open(database, database_path, now_real_ns, std::move(options), note);
   if (!table.ok()) return table.status();
   Outbox outbox(database, *std::move(table));
   outbox.now_real_ns_ = now_real_ns;
+  if (Status written = outbox.WriteStatesOfLost(now_real_ns); !written.ok()) return written;
+  if (Status committed = transaction->Commit(); !committed.ok()) return committed;
   return outbox;
 }
 
@@ -187,6 +193,10 @@ Status Outbox::Advance(uint64_t now_real_ns) {
   // The clock may be set back.
   if (now_real_ns >= lost_said_ns_ && now_real_ns - lost_said_ns_ < kOutboxEveryNs) return Status();
   lost_said_ns_ = now_real_ns;
+  return WriteStatesOfLost(now_real_ns);
+}
+
+Status Outbox::WriteStatesOfLost(uint64_t now_real_ns) {
   for (const std::string& run : table_.TakeRunsThatLost()) {
     const Result<int64_t> key = KeyOfRun(*database_, run);
     if (key.status().kind() == ErrorKind::kNotFound) continue;

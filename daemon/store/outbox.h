@@ -86,6 +86,7 @@ class Outbox {
   Status WriteBatch(int64_t run, const RunBatch& batch, uint64_t now_real_ns);
   Status WriteState(int64_t run, uint64_t now_real_ns);
   Status Advance(uint64_t now_real_ns);
+  Status WriteStatesOfLost(uint64_t now_real_ns);
   Status AddFindings(const RunBatch& batch, FleetRow row, Written& written);
   Result<bool> HasEnded(const std::string& job) const;
   template <typename Conclusion>

@@ -83,7 +83,14 @@ Status OutboxLedger::CountUnwritten(uint64_t since_real_ns, bool all_running) {
   if (Status written = write->BindUnsigned(1, since_real_ns).Bind(2, all_running ? 1 : 0).Run();
       !written.ok())
     return written;
-  return ReadRunsThatLost();
+  // Of these the state may have changed: the fleet knows it, or is to know that it goes on.
+  Result<Statement> read = database_->Prepare(
+      "SELECT id FROM run WHERE updated_real_ns >= ?1 OR ended = 0"
+      " OR id IN (SELECT run FROM outbox_launch)");
+  if (!read.ok()) return read.status();
+  Result<bool> row = read->BindUnsigned(1, since_real_ns).Next();
+  for (; row.ok() && *row; row = read->Next()) runs_that_lost_.insert(read->Text(0));
+  return row.ok() ? ReadRunsThatLost() : row.status();
 }
 
 Result<bool> OutboxLedger::TakeRefused(const RefusedRows& refused) {

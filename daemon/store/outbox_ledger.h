@@ -28,7 +28,8 @@ class OutboxLedger {
   // So many records were not written, or let go of with `rows` rows of findings.
   Status CountLost(const std::string& run, uint64_t records, uint64_t rows);
   // Runs of which something was recorded since then have lost their records; with `all_running`
-  // those that have not ended, too.
+  // those that have not ended, too. They are among TakeRunsThatLost, whether they had records or
+  // not, and so is each that has not ended, or of which the fleet knows.
   Status CountUnwritten(uint64_t since_real_ns, bool all_running);
   // What was refused so far, of which some may be known. Whether any of it is new.
   Result<bool> TakeRefused(const RefusedRows& refused);

@@ -94,8 +94,6 @@ Result<OutboxTable> OutboxTable::Open(const Database& database, const std::strin
   table.options_ = std::move(options);
   table.now_real_ns_ = now_real_ns;
   table.state_dir_ = database_path.substr(0, database_path.find_last_of('/'));
-  Result<Transaction> transaction = Transaction::BeginWrite(database);
-  if (!transaction.ok()) return transaction.status();
   const Result<std::optional<OutboxMarker>> marker = ReadOutboxMarker(database);
   if (!marker.ok()) return marker.status();
   if (*marker && !(*marker)->damage.empty()) {
@@ -109,7 +107,6 @@ Result<OutboxTable> OutboxTable::Open(const Database& database, const std::strin
   if (Status taken = table.TakeIdentity(database_path, now_real_ns, note); !taken.ok())
     return taken;
   if (Status taken = table.TakeRefused(); !taken.ok()) return taken;
-  if (Status committed = transaction->Commit(); !committed.ok()) return committed;
   return table;
 }
 

@@ -11,7 +11,7 @@
 // because the first ones explain; then states of runs; conclusions last. What went is counted, and
 // findings also by run.
 //
-// Every function but Open works inside the caller's transaction. One owner, one thread.
+// Every function works inside the caller's transaction. One owner, one thread.
 #pragma once
 
 #include <cstdint>

@@ -203,6 +203,31 @@ TEST_F(OutboxDamage, ADamagedMarkerIsReplaced) {
   EXPECT_TRUE(OutboxReader::Open(dir_.path())->IsKept().ok());
 }
 
+TEST_F(OutboxDamage, ThatARunEndedWhileItWasOffIsSaidAtOnce) {
+  {
+    Store store = OpenListening(kNowNs);
+    for (const uint64_t nonce : {7, 8})
+      ASSERT_TRUE(store.Commit({BatchOf(nonce, "train")}, kNowNs).ok());
+    Put(store, 9, 0, kNowNs);
+    Put(store, 9, 1, kNowNs + 3 * kSecondNs);
+  }
+  {
+    Result<Store> without = Store::OpenForWriting(DatabasePath(dir_.path()));
+    ASSERT_TRUE(without.ok() && without->LeaveOutbox(kNowNs + 10 * kSecondNs).ok());
+    RunBatch last = BatchOf(7, "train");
+    last.state.set_ended(true);
+    ASSERT_TRUE(without->Commit({last}, kNowNs + 12 * kSecondNs).ok());
+    ASSERT_TRUE(without->EndRun(RunId(8), kNowNs).ok()) << "as when the host was restarted";
+    ASSERT_TRUE(without->EndRun(RunId(9), kNowNs + 12 * kSecondNs).ok());
+  }
+  const Store store = OpenListening(kNowNs + 20 * kSecondNs);
+  for (const uint64_t nonce : {7, 8, 9}) {
+    EXPECT_TRUE(StateOf(nonce).state().ended()) << nonce;
+    EXPECT_EQ(StateOf(nonce).state().records_dropped(), 0u) << nonce;
+  }
+  EXPECT_EQ(StateOf(9).findings_sent(), 2u);
+}
+
 TEST_F(OutboxDamage, ADatabaseWithoutAnOutboxHasNothingToLeave) {
   Result<Store> store = Store::OpenForWriting(DatabasePath(dir_.path()));
   ASSERT_TRUE(store.ok() && store->LeaveOutbox(kNowNs).ok());
