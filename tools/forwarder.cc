@@ -195,14 +195,15 @@ void Forwarder::ReportLoss() {
           " conclusions: it fills where nothing is sent for long");
 }
 
-// What the run loses by it is said in its next state, by its daemon.
+// What the run loses by it is said in its next state, by its daemon. A refused state counts for no
+// run: what takes its place would be refused as well, and so on.
 void Forwarder::CountRejected(const std::vector<FleetRow>& rows, const std::string& why) {
   if (rejected_ == 0)
     report_("the gatherer rejects rows for good (" + why + "); further ones are only counted");
   rejected_ += rows.size();
   refused_.rows += rows.size();
   for (const FleetRow& row : rows) {
-    if (row.run.empty() || row.kind == FleetKind::kStep) continue;
+    if (row.run.empty() || row.kind == FleetKind::kStep || row.kind == FleetKind::kRun) continue;
     if (refused_.runs.size() >= kRefusedRunsMax && !refused_.runs.contains(row.run))
       refused_.runs.erase(refused_.runs.begin());
     RefusedRows::OfRun& of_run = refused_.runs[row.run];

@@ -23,7 +23,7 @@ constexpr char kLedgerTables[] =
 
 constexpr char kRefused[] =
     "INSERT INTO outbox_refused VALUES (?1, ?2, ?3) ON CONFLICT (run) DO UPDATE"
-    " SET rows = MAX(rows, ?2), records = MAX(records, ?3)";
+    " SET rows = MAX(rows, ?2), records = MAX(records, ?3) WHERE ?2 > rows OR ?3 > records";
 
 }  // namespace
 
@@ -102,7 +102,7 @@ Result<bool> OutboxLedger::TakeRefused(const RefusedRows& refused) {
   for (const auto& [run, of_run] : refused.runs) {
     write->BindText(1, run).BindUnsigned(2, of_run.findings).BindUnsigned(3, of_run.records);
     if (Status written = write->Run(); !written.ok()) return written;
-    runs_that_lost_.insert(run);
+    if (database_->Changes() > 0) runs_that_lost_.insert(run);
   }
   refused_rows_ = refused.rows;
   return true;

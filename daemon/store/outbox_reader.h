@@ -29,7 +29,7 @@ using SentUpTo = std::array<uint64_t, kFleetLanes>;
 struct RefusedRows {
   struct OfRun {
     uint64_t findings = 0;  // rows
-    uint64_t records = 0;   // in these, at least one each; and one for each other row but a step
+    uint64_t records = 0;   // in these, at least one each; and one for each conclusion
     bool operator==(const OfRun&) const = default;
   };
   uint64_t rows = 0;  // of all runs

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <set>
+#include <string>
+
 #include "daemon/store/outbox_table.h"
 #include "fleet.pb.h"
 #include "tests/daemon/store/outbox_fixture.h"
@@ -261,6 +265,37 @@ TEST_F(OutboxFindings, ThoseThatWereRefusedAreCountedAndNotOnTheirWay) {
   EXPECT_EQ(StateOf(7).findings_sent(), 2u);
   EXPECT_EQ(StateOf(7).state().records_dropped(), 5u);
   EXPECT_EQ(OutboxReader::Open(dir_.path())->Loss()->refused(), 3u);
+}
+
+TEST_F(OutboxFindings, OnlyRunsOfWhichMoreWasRefusedSaySo) {
+  Store store = Open(dir_.path());
+  for (const uint64_t nonce : {7, 8})
+    ASSERT_TRUE(store.Commit({BatchOf(nonce, "train")}, kNowNs).ok());
+  RefusedRows refused = {.rows = 2,
+                         .runs = {{RunId(7), {.findings = 1, .records = 2}},
+                                  {RunId(8), {.findings = 1, .records = 2}}}};
+  SentUpTo sent{};
+  uint64_t now_ns = kNowNs;
+  // The states that another run's news bring.
+  const auto states = [&] {
+    for (const FleetRow& row : Pending()) {
+      for (uint64_t& lane : sent) lane = std::max(lane, row.sequence);
+    }
+    EXPECT_TRUE(WriteSent(dir_.path(), sent, refused).ok());
+    now_ns += 20 * kSecondNs;
+    EXPECT_TRUE(store.Commit({BatchOf(9, "train")}, now_ns).ok());
+    std::set<std::string> runs;
+    for (const FleetRow& row : Pending()) {
+      if (row.kind == FleetKind::kRun) runs.insert(row.run);
+    }
+    return runs;
+  };
+  EXPECT_EQ(states(), (std::set<std::string>{RunId(7), RunId(8), RunId(9)}));
+  refused.rows = 3;
+  refused.runs[RunId(8)].records = 3;
+  EXPECT_EQ(states(), (std::set<std::string>{RunId(8), RunId(9)}));
+  refused.rows = 4;
+  EXPECT_EQ(states(), (std::set<std::string>{RunId(9)})) << "of a state, which counts for no run";
 }
 
 }  // namespace
