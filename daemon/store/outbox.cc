@@ -139,7 +139,7 @@ Status Outbox::SwitchOff(const Status& why) {
   ReportDamage(why);
   if (is_marked_) return Status();
   if (Status begun = database_->Execute("SAVEPOINT marker"); !begun.ok()) return begun;
-  const Status written = WriteOutboxMarker(
+  Status written = WriteOutboxMarker(
       *database_, {.is_kept = false, .since_real_ns = now_real_ns_, .damage = damage_});
   if (!written.ok() && !IsOutboxDamage(written)) return written;
   if (!written.ok()) {
