@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/finding/picked_values.h"
 
-#include <c10/core/StorageImpl.h>
-
 #include <algorithm>
 #include <bitset>
 #include <cstring>
 #include <memory>
 
 #include "shim/check/scan.h"
-#include "shim/observe/python/api/storage_hold.h"
-#include "shim/observe/torch/storage_data.h"
+#include "shim/observe/finding/held_values.h"
 #include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
@@ -18,43 +15,15 @@ namespace {
 
 constexpr int64_t kOne = 1;
 
-// Values that may have been picked from, with their storages. Taken under the table's lock and let
-// go without it: what frees a storage may wait for the GIL.
-struct Residents {
-  static constexpr int kMax = 64;
+constexpr int kResidentsMax = 64;
 
-  uint8_t kinds = 0;
-  int count = 0;
-  bool all = true;
-  BadEntry entries[kMax];
-  c10::intrusive_ptr<c10::StorageImpl> storages[kMax];
-
-  static void Take(void* residents, const BadEntry& entry) {
-    static_cast<Residents*>(residents)->Take(entry);
-  }
-  void Take(const BadEntry& entry) {
-    const bool may_be = entry.kinds == 0 || (kinds & ~entry.kinds) == 0;
-    if (!entry.resident || entry.site == 0 || !may_be ||
-        entry.byte_end - entry.byte_begin > PickedValues::kBytesMax) {
-      return;
-    }
-    if (count == kMax) {
-      all = false;
-      return;
-    }
-    entries[count] = entry;
-    storages[count++] = TakeStorage(static_cast<const c10::StorageImpl*>(entry.storage.storage));
-  }
-  // Null: it is not to be read here, or not any more.
-  [[nodiscard]] const unsigned char* MemoryOf(int i) const noexcept {
-    const c10::intrusive_ptr<c10::StorageImpl>& storage = storages[i];
-    const bool readable = storage && storage->device_type() == c10::DeviceType::CPU &&
-                          entries[i].byte_end <= storage->nbytes();
-    const void* data = readable ? DataOf(*storage) : nullptr;
-    return data == nullptr ? nullptr
-                           : static_cast<const unsigned char*>(data) + entries[i].byte_begin;
-  }
-};
+// `context`: the kinds that are to be found in it.
+bool MayBePickedFrom(const void* context, const BadEntry& entry) {
+  const uint8_t kinds = *static_cast<const uint8_t*>(context);
+  const bool may_hold = entry.kinds == 0 || (kinds & ~entry.kinds) == 0;
+  return entry.resident && entry.site != 0 && may_hold &&
+         entry.byte_end - entry.byte_begin <= PickedValues::kBytesMax;
+}
 
 // The first finite numbers of a tensor, by their bits.
 class Numbers {
@@ -106,18 +75,17 @@ bool PickedValues::Find(const BadOutput& output, uint8_t kinds, BadEntry* found)
     return false;
   const Numbers numbers(view);
   if (!numbers.Any()) return false;
-  const auto residents = std::make_unique<Residents>();
-  residents->kinds = kinds;
-  bad_values_.ForEach(&Residents::Take, residents.get());
+  const auto residents =
+      std::make_unique<HeldValues>(bad_values_, kResidentsMax, &MayBePickedFrom, &kinds);
   int matches = 0;
-  for (int i = 0; i < residents->count; ++i) {
-    const BadEntry& entry = residents->entries[i];
+  for (int i = 0; i < residents->count(); ++i) {
+    const BadEntry& entry = residents->entry(i);
     const unsigned char* const memory = residents->MemoryOf(i);
     if (memory == nullptr || !numbers.StandIn(memory, entry.byte_end - entry.byte_begin)) continue;
     if (matches == 0 || found->value.ticket != entry.value.ticket) ++matches;
     *found = entry;
   }
-  return matches == 1 && residents->all;
+  return matches == 1 && residents->all();
 } catch (...) {
   return false;
 }

@@ -1,55 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/finding/stacked_values.h"
 
-#include <c10/core/StorageImpl.h>
-
 #include <bitset>
 #include <cstring>
 #include <memory>
 
 #include "shim/check/scan.h"
-#include "shim/observe/python/api/storage_hold.h"
-#include "shim/observe/torch/storage_data.h"
+#include "shim/observe/finding/held_values.h"
 #include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
 namespace {
 
-// Entries whose memory may be a part of the result, with their storages. Taken under the table's
-// lock and let go without it: what frees a storage may wait for the GIL.
-struct Candidates {
-  static constexpr int kMax = 256;
-
+struct Sizes {
   uint64_t row_bytes;
-  uint64_t bytes;
-  int count = 0;
-  bool all = true;
-  BadEntry entries[kMax];
-  c10::intrusive_ptr<c10::StorageImpl> storages[kMax];
-
-  static void Take(void* candidates, const BadEntry& entry) {
-    static_cast<Candidates*>(candidates)->Take(entry);
-  }
-  void Take(const BadEntry& entry) {
-    const uint64_t size = entry.byte_end - entry.byte_begin;
-    if (entry.site == 0 || !entry.dense || size == 0 || size % row_bytes != 0 || size > bytes) {
-      return;
-    }
-    if (count == kMax) {
-      all = false;
-      return;
-    }
-    entries[count] = entry;
-    storages[count++] = TakeStorage(static_cast<const c10::StorageImpl*>(entry.storage.storage));
-  }
-  // Null: it is not to be read here, or not any more.
-  [[nodiscard]] const void* MemoryOf(int i) const noexcept {
-    const c10::intrusive_ptr<c10::StorageImpl>& storage = storages[i];
-    const bool readable = storage && storage->device_type() == c10::DeviceType::CPU &&
-                          entries[i].byte_end <= storage->nbytes();
-    return readable ? DataOf(*storage) : nullptr;
-  }
+  uint64_t bytes;  // of the result
 };
+
+bool MayBePart(const void* context, const BadEntry& entry) {
+  const auto& sizes = *static_cast<const Sizes*>(context);
+  const uint64_t bytes = entry.byte_end - entry.byte_begin;
+  return entry.site != 0 && entry.dense && bytes != 0 && bytes % sizes.row_bytes == 0 &&
+         bytes <= sizes.bytes;
+}
 
 class Rows {
  public:
@@ -64,12 +37,12 @@ class Rows {
   [[nodiscard]] uint64_t bytes() const noexcept { return bytes_; }
   [[nodiscard]] bool AllExplained() const noexcept { return (bad_ & ~explained_).none(); }
 
-  void Compare(const BadEntry& entry, const void* memory) noexcept {
+  // `memory`: the entry's first byte.
+  void Compare(const BadEntry& entry, const unsigned char* memory) noexcept {
     const uint64_t bytes = entry.byte_end - entry.byte_begin;
-    const auto* data = static_cast<const unsigned char*>(memory) + entry.byte_begin;
     const size_t rows = bytes / bytes_;
     for (size_t row = 0; row + rows <= count_; ++row) {
-      if (bad_[row] && memcmp(At(row), data, bytes) == 0) Explain(row, rows, entry);
+      if (bad_[row] && memcmp(At(row), memory, bytes) == 0) Explain(row, rows, entry);
     }
   }
 
@@ -113,15 +86,14 @@ void StackedValues::AddSources(const Frame& frame, const BadOutput& output,
     return;
   }
   Rows rows(view, sources);
-  const auto candidates = std::make_unique<Candidates>();
-  candidates->row_bytes = rows.bytes();
-  candidates->bytes = BytesOf(view);
-  bad_values_.ForEach(&Candidates::Take, candidates.get());
-  for (int i = 0; i < candidates->count; ++i) {
-    const void* memory = candidates->MemoryOf(i);
-    if (memory != nullptr) rows.Compare(candidates->entries[i], memory);
+  const Sizes sizes{rows.bytes(), BytesOf(view)};
+  const auto candidates =
+      std::make_unique<HeldValues>(bad_values_, HeldValues::kMax, &MayBePart, &sizes);
+  for (int i = 0; i < candidates->count(); ++i) {
+    const unsigned char* const memory = candidates->MemoryOf(i);
+    if (memory != nullptr) rows.Compare(candidates->entry(i), memory);
   }
-  if (sources->count != 0) sources->assumed |= !rows.AllExplained() || !candidates->all;
+  if (sources->count != 0) sources->assumed |= !rows.AllExplained() || !candidates->all();
 } catch (...) {
 }
 
