@@ -44,7 +44,7 @@ Killed WhatWasKilled(const Lineage& run) {
 bool IsForGradient(const ValueNode& node) {
   if (node.record == nullptr || node.site == nullptr) return false;
   return (node.record->value().flags() & ValueRecord::kNeedsGradient) != 0 ||
-         node.site->phase() == static_cast<uint32_t>(wire::Phase::kBackward);
+         IsIn(node.site, wire::Phase::kBackward);
 }
 
 std::set<uint64_t> WhatWasPassedOn(const Lineage& run) {

@@ -124,7 +124,7 @@ const ValueNode* FirstConsumer(const Lineage& lineage, const Origin& origin) {
 // came in: a checkpoint or a pre-trained weight.
 bool IsOfParameter(const ValueNode& consumer) {
   if (consumer.site == nullptr || !WroteParameter(consumer.record)) return false;
-  return consumer.site->phase() == static_cast<uint32_t>(Phase::kOptimizer) ||
+  return IsIn(consumer.site, Phase::kOptimizer) ||
          (MovesValues(consumer.site->op()) && !consumer.record->value().param().empty());
 }
 
@@ -164,10 +164,6 @@ TensorStats DescribeTensor(const RecordTensor& tensor) {
   return stats;
 }
 
-bool IsOfUpdate(const Site* site) {
-  return site != nullptr && site->phase() == static_cast<uint32_t>(Phase::kOptimizer);
-}
-
 // Of an update that reads what came in: whether that is its own state, a momentum or a second
 // moment. Gradients may come in as well (from numpy, from another process).
 enum class StateRead : uint8_t { kNo, kPerhaps, kSurely };
@@ -198,12 +194,8 @@ StateRead ReadsState(const Site& site, const RecordSource* source, bool writes_p
 
 // What came in, first read by this op of an update.
 StateRead StateReadBy(const Site* site, const Record* record, const RecordSource* source) {
-  if (!IsOfUpdate(site)) return StateRead::kNo;
+  if (!IsIn(site, Phase::kOptimizer)) return StateRead::kNo;
   return ReadsState(*site, source, WroteParameter(record));
-}
-
-bool IsOfBackward(const Site* site) {
-  return site != nullptr && site->phase() == static_cast<uint32_t>(Phase::kBackward);
 }
 
 std::string_view OriginKind(const Origin& origin) {
@@ -224,7 +216,7 @@ std::string_view OriginKind(const Origin& origin) {
         return "unknown";
     }
   }
-  if (IsOfUpdate(origin.site)) return "optimizer";
+  if (IsIn(origin.site, Phase::kOptimizer)) return "optimizer";
   return "op";
 }
 
@@ -263,7 +255,7 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
   StateRead state = kind == "optimizer_state"
                         ? StateReadBy(origin.site, origin.record, origin.source)
                         : StateRead::kNo;
-  if (consumer != nullptr && !IsOfBackward(origin.site)) {
+  if (consumer != nullptr && !IsIn(origin.site, Phase::kBackward)) {
     const RecordSource* source = nullptr;
     if (consumer->record != nullptr && !consumer->record->value().sources().empty()) {
       source = &consumer->record->value().sources(0);

@@ -36,8 +36,7 @@ RecordSource SourceOfValue(uint64_t value, uint32_t site) {
 // lost, only autograd that was off says that it is not.
 bool MayNeedGradient(const ValueNode& node) {
   if (Has(node.site->flags(), wire::ValueRecord::kWithoutGradients)) return false;
-  if (node.record == nullptr || node.site->phase() != static_cast<uint32_t>(wire::Phase::kForward))
-    return true;
+  if (node.record == nullptr || !IsIn(node.site, wire::Phase::kForward)) return true;
   return Has(node.record->value().flags(), wire::ValueRecord::kNeedsGradient);
 }
 
@@ -260,8 +259,7 @@ bool ReachLog::IsMetric(const EscapeFact& escape, int node) const {
     if (without_gradients && !off)
       return in_module && !values_.origins()[values_.node(node).origin].IsMask();
     without_gradients |= off;
-    in_module = !site->layer_type().empty() &&
-                site->phase() == static_cast<uint32_t>(wire::Phase::kForward);
+    in_module = !site->layer_type().empty() && IsIn(site, wire::Phase::kForward);
   }
   return without_gradients;
 }

@@ -100,7 +100,7 @@ class ScalerRule {
     const Origin& origin = origins_[static_cast<size_t>(event.origin)];
     if (origin.site == nullptr || CameWithModel(origin) || CameWithForward(origin)) return false;
     if (Scales(origin.site->op()) && IsRootOfPass(event.pass, origin.node)) return true;
-    return origin.site->phase() == static_cast<uint32_t>(wire::Phase::kBackward) &&
+    return IsIn(origin.site, wire::Phase::kBackward) &&
            (origin.site->flags() & wire::ValueRecord::kRecompute) == 0;
   }
 

@@ -60,10 +60,7 @@ int ValueGraph::Add(const Record& record) {
 // nobody named: its own buffer, known by name only to the forward.
 ValueGraph::Best ValueGraph::AfterBadRoot(const Record& record, int index, Best own) const {
   const ValueNode& self = node(index);
-  if (self.site == nullptr || self.site->phase() != static_cast<uint32_t>(wire::Phase::kBackward) ||
-      own.origin < 0) {
-    return own;
-  }
+  if (!IsIn(self.site, wire::Phase::kBackward) || own.origin < 0) return own;
   const Best* root = FindBadRoot(record.value().pass());
   if (root == nullptr || root->origin < 0) return own;
   const Origin& lost = origins_[root->origin];
@@ -164,11 +161,8 @@ ValueGraph::Best ValueGraph::OriginOfSpread(const Record& record, int index) {
   }
   // A loss that was bad before its pass began was lost by then, whoever made it; and so is an update
   // that is given a bad gradient.
-  const bool was_lost = lost_.contains(found.origin) ||
-                        (self.site != nullptr &&
-                         self.site->phase() == static_cast<uint32_t>(wire::Phase::kOptimizer) &&
-                         origin.site != nullptr &&
-                         origin.site->phase() == static_cast<uint32_t>(wire::Phase::kBackward));
+  const bool was_lost = lost_.contains(found.origin) || (IsIn(self.site, wire::Phase::kOptimizer) &&
+                                                         IsIn(origin.site, wire::Phase::kBackward));
   if (origin.strength == Origin::Strength::kUnseen && inf_to_nan && !was_lost) {
     return {OwnOrigin(index, Origin::Strength::kMade, false), found.via, Because::kInfToNanHere};
   }
@@ -226,9 +220,8 @@ ValueGraph::Best ValueGraph::OriginOfExternal(const Record& record, int index) {
 // same fault again, as where it has spoiled a loss before.
 bool ValueGraph::IsHabit(const ValueNode& node) const {
   return node.kinds == wire::kHasNegInf && node.site != nullptr &&
-         node.site->phase() != static_cast<uint32_t>(wire::Phase::kBackward) &&
-         !spoiled_losses_.contains(node.site) && node.site->first_ticket() != 0 &&
-         node.site->first_ticket() < node.ticket &&
+         !IsIn(node.site, wire::Phase::kBackward) && !spoiled_losses_.contains(node.site) &&
+         node.site->first_ticket() != 0 && node.site->first_ticket() < node.ticket &&
          IsEarlierStep(node.site->first_clocks(), *node.clocks);
 }
 

@@ -80,8 +80,7 @@ ValueGraph::Best ValueGraph::FromSource(const Record& record, const RecordSource
 // the one before has spoiled.
 int ValueGraph::StateRead(const Record& record, uint32_t target) const {
   const Site* site = index_.FindSite(record.value().site());
-  const bool in_update = record.has_value() && site != nullptr &&
-                         site->phase() == static_cast<uint32_t>(wire::Phase::kOptimizer);
+  const bool in_update = record.has_value() && IsIn(site, wire::Phase::kOptimizer);
   const bool nameless = Is(target, Target::kNone) || Is(target, Target::kInputData) ||
                         Is(target, Target::kOptimizerState);
   return in_update && nameless ? poison_.State() : -1;

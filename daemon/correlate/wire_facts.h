@@ -18,6 +18,11 @@ namespace nanwatch {
   return target == static_cast<uint32_t>(expected);
 }
 
+// Null: no site is known, and it is in none.
+[[nodiscard]] inline bool IsIn(const Site* site, wire::Phase phase) {
+  return site != nullptr && site->phase() == static_cast<uint32_t>(phase);
+}
+
 [[nodiscard]] inline bool Has(uint32_t flags, uint32_t flag) { return (flags & flag) != 0; }
 
 // Null: it was not kept.
