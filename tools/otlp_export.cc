@@ -41,19 +41,13 @@ uint64_t AtOf(uint64_t monotonic_ns, const Run& run) {
 
 // ---- the resource
 
-std::string CommandLine(const Run& run) {
-  std::string line;
-  for (const std::string& word : run.command()) line += (line.empty() ? "" : " ") + word;
-  return line;
-}
-
 void DescribeResource(const Run& run, otlp::Resource& resource) {
   OtlpAttributes& attributes = *resource.mutable_attributes();
   AddJobText(attributes, "service.name", run.program().empty() ? "python" : run.program());
   AddText(attributes, "service.instance.id", RunId(run));
   AddJobText(attributes, "host.name", run.host());
   AddNumber(attributes, "process.pid", run.pid());
-  AddJobText(attributes, "process.command_line", CommandLine(run));
+  AddJobText(attributes, "process.command_line", CommandLine(run.command()));
   AddJobText(attributes, "process.working_directory", run.directory());
   AddText(attributes, "process.runtime.name", "cpython");
   AddJobText(attributes, "process.runtime.version", run.python_version());
@@ -203,6 +197,15 @@ constexpr GaugeOfStep kGauges[] = {
      &StepPoint::limit_share},
 };
 
+otlp::Metric& AddMetric(otlp::ScopeMetrics& metrics, const char* name, const char* unit,
+                        const char* description) {
+  otlp::Metric& metric = *metrics.add_metrics();
+  metric.set_name(name);
+  metric.set_unit(unit);
+  metric.set_description(description);
+  return metric;
+}
+
 void AddGauges(const Subject& subject, size_t from, size_t to, otlp::ScopeMetrics& metrics) {
   for (const GaugeOfStep& gauge : kGauges) {
     otlp::Gauge points;
@@ -215,11 +218,7 @@ void AddGauges(const Subject& subject, size_t from, size_t to, otlp::ScopeMetric
       if (point.step >= 0) AddNumber(*added.mutable_attributes(), "nanwatch.step", point.step);
     }
     if (points.data_points_size() == 0) continue;
-    otlp::Metric& metric = *metrics.add_metrics();
-    metric.set_name(gauge.name);
-    metric.set_unit(gauge.unit);
-    metric.set_description(gauge.description);
-    metric.mutable_gauge()->Swap(&points);
+    AddMetric(metrics, gauge.name, gauge.unit, gauge.description).mutable_gauge()->Swap(&points);
   }
 }
 
@@ -233,11 +232,7 @@ class Totals {
         metrics_(metrics) {}
 
   void Begin(const char* name, const char* unit, const char* description) {
-    otlp::Metric& metric = *metrics_.add_metrics();
-    metric.set_name(name);
-    metric.set_unit(unit);
-    metric.set_description(description);
-    sum_ = metric.mutable_sum();
+    sum_ = AddMetric(metrics_, name, unit, description).mutable_sum();
     sum_->set_aggregation_temporality(kCumulative);
     sum_->set_is_monotonic(true);
   }
@@ -297,10 +292,9 @@ void AddTotals(const Subject& subject, const Verdict& verdict, otlp::ScopeMetric
 void AddOverhead(const Subject& subject, otlp::ScopeMetrics& metrics) {
   const RunState& state = subject.facts.state();
   if (!state.has_overhead_percent()) return;
-  otlp::Metric& metric = *metrics.add_metrics();
-  metric.set_name("nanwatch.overhead");
-  metric.set_unit("1");
-  metric.set_description("How much longer a step takes with nanwatch's checks; 0.01 is 1 %");
+  otlp::Metric& metric =
+      AddMetric(metrics, "nanwatch.overhead", "1",
+                "How much longer a step takes with nanwatch's checks; 0.01 is 1 %");
   otlp::NumberDataPoint& point = *metric.mutable_gauge()->add_data_points();
   point.set_time_unix_nano(state.ended() ? state.ended_real_ns() : subject.about.now_ns);
   point.set_as_double(state.overhead_percent() / 100);

@@ -52,6 +52,12 @@ uint64_t LostWithoutSite(const RunFacts& facts) {
 
 }  // namespace
 
+std::string CommandLine(const google::protobuf::RepeatedPtrField<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + word;
+  return line;
+}
+
 uint64_t LostRecords(const RunState& state) {
   return state.records_dropped() + state.holes() + state.records_malformed();
 }

@@ -12,6 +12,9 @@ namespace nanwatch {
 
 [[nodiscard]] RunInfo DescribeRun(const RunFacts& facts);
 
+// The words of a command in one line, unquoted.
+[[nodiscard]] std::string CommandLine(const google::protobuf::RepeatedPtrField<std::string>& words);
+
 // Records that the job dropped, that no thread completed, or that could not be read.
 [[nodiscard]] uint64_t LostRecords(const RunState& state);
 

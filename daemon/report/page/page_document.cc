@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "daemon/correlate/run_summary.h"
 #include "daemon/report/coverage_text.h"
 #include "daemon/report/incident_text.h"
 #include "daemon/report/incident_words.h"
@@ -44,14 +45,12 @@ std::string EndText(const RunInfo& run) {
 
 Json RunJson(const PageFacts& facts) {
   const RunInfo& run = facts.verdict.run();
-  std::string command;
-  for (const std::string& word : run.command()) command += (command.empty() ? "" : " ") + word;
   Json rows = Json::array();
   const auto add = [&rows](const char* label, const std::string& value) {
     if (!value.empty()) rows.push_back(Pair(label, PageText(value)));
   };
   add("Program", run.program());
-  add("Command", command);
+  add("Command", CommandLine(run.command()));
   add("Directory", run.directory());
   add("Job", facts.job);
   add("Run", run.id());
