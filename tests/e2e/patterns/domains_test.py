@@ -4,6 +4,9 @@ from pattern_program import CLEAN, EXPECTED, PatternTest, main, program, resembl
 
 # Something bad is alive before `h` is computed with, so that the job looks at inputs.
 SEEN = "mask = torch.zeros(8).masked_fill(torch.arange(8) > 6, -math.inf)\n"
+# Of a matrix `a`.
+ZERO_COLUMN = "\nif step == 2: a = a * (torch.arange(6) > 0)\n"
+SWAPPED_ROWS = "\nif step == 2: a = a[[1, 0, 2, 3, 4, 5, 6, 7]]\n"
 HALF = "h = (x * 0 if step == 2 else x).half()\n"
 
 
@@ -153,26 +156,22 @@ class Matrices(PatternTest):
 
     @triggers("singular-system", "of 36 values", op="aten::_linalg_solve_ex", layer="layer", step=2)
     def test_system_of_a_matrix_with_a_column_of_zeros(self):
-        return program("a = x @ x.T + torch.eye(6)\n"
-                       "if step == 2: a = a * (torch.arange(6) > 0)\n"
+        return program("a = x @ x.T + torch.eye(6)" + ZERO_COLUMN +
                        "return x + torch.linalg.solve_ex(a, torch.eye(6))[0].sum()")
 
     @triggers("singular-system", "values", op="aten::linalg_solve_triangular")
     def test_triangle_with_a_zero_on_its_diagonal(self):
-        return program("a = torch.eye(6) * (1 + x[:, :1].abs())\n"
-                       "if step == 2: a = a * (torch.arange(6) > 0)\n"
+        return program("a = torch.eye(6) * (1 + x[:, :1].abs())" + ZERO_COLUMN +
                        "return x + torch.linalg.solve_triangular(a, x, upper=False)")
 
     @resembles("singular-system", instead=CLEAN)
     def test_system_of_the_same_with_a_ridge(self):
-        return program("a = x @ x.T + torch.eye(6)\n"
-                       "if step == 2: a = a * (torch.arange(6) > 0)\n"
+        return program("a = x @ x.T + torch.eye(6)" + ZERO_COLUMN +
                        "return x + torch.linalg.solve_ex(a + torch.eye(6), torch.eye(6))[0].sum()")
 
     @triggers("negative-determinant", "1 of 1 matrices", op="aten::logdet", layer="layer", step=2)
     def test_two_rows_of_a_matrix_that_were_swapped(self):
-        return program("a = x.T @ x + torch.eye(8)\n"
-                       "if step == 2: a = a[[1, 0, 2, 3, 4, 5, 6, 7]]\n"
+        return program("a = x.T @ x + torch.eye(8)" + SWAPPED_ROWS +
                        "return x + torch.logdet(a)")
 
     @resembles("negative-determinant", instead=CLEAN)
@@ -181,8 +180,7 @@ class Matrices(PatternTest):
 
     @resembles("negative-determinant", instead=CLEAN)
     def test_determinant_s_magnitude_of_the_same(self):
-        return program("a = x.T @ x + torch.eye(8)\n"
-                       "if step == 2: a = a[[1, 0, 2, 3, 4, 5, 6, 7]]\n"
+        return program("a = x.T @ x + torch.eye(8)" + SWAPPED_ROWS +
                        "return x + torch.linalg.slogdet(a).logabsdet")
 
     @resembles("singular-matrix", instead="log-of-zero", op="aten::log")
