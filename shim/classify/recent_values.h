@@ -29,8 +29,9 @@ class RecentValues {
     uint32_t op;  // name ids of the op and the layer that made it
     uint32_t layer;
     wire::FindingClass finding_class;
-    bool written;  // its record has been emitted
-    bool traced;   // so have those of what it came from
+    bool of_one_number;  // its bad output has one element
+    bool written;        // its record has been emitted
+    bool traced;         // so have those of what it came from
   };
 
   // Keeps the newest kCapacity values; fills in `kept.index`. Returns the reference by which it is

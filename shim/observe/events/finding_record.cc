@@ -102,6 +102,7 @@ ValueRef FindingRecords::File(Emitter& emitter, Draft& draft, const Sources& sou
   kept.op = key.op;
   kept.layer = key.layer;
   kept.finding_class = key.finding_class;
+  kept.of_one_number = draft.value.n_outputs == 1 && draft.tensors[0].numel == 1;
   kept.written = write;
   return recent_.Add(kept);
 }

@@ -12,12 +12,13 @@ namespace nanwatch {
 // True if the value came in from outside, or is a NaN that was asked for by name: of a parameter or
 // buffer, the name is then the better answer, also when ops carried the value there (`weight[0] =
 // nan` copies a tensor of one element; a checkpoint of -Inf is copied). (A constant -Inf is a mask
-// and stays one.)
+// and stays one, also one that Python wrote into a single element: `bias[3] = -inf`.)
 bool NamedValues::WasLetIn(const PlainTensor& plain, ValueRef value) noexcept {
   RecentValues::Kept made;
   if (!uses_.recent.Look(value, &made)) return true;
   if (!uses_.recent.WasGiven(value, /*external_counts=*/true)) return false;
-  const bool is_constant = uses_.recent.WasGiven(value, /*external_counts=*/false);
+  const bool is_constant = uses_.recent.WasGiven(value, /*external_counts=*/false) ||
+                           (made.of_one_number && plain.view.numel > 1);
   return !is_constant || NonFiniteKinds(plain.view) != wire::kHasNegInf;
 }
 
