@@ -335,4 +335,13 @@ void OnExit() {
   observer->segment.emitter()->Retire();
 }
 
+// No exit handler follows. How the process ends is not told: the call may yet fail.
+void BeforeOsExit() {
+  Observer* observer = Made();
+  if (observer == nullptr || !observer->Active() || !observer->gpu_events.On()) return;
+  observer->gpu_events.SettleAtExit();
+  observer->parameter_stats.EmitAllAwaited();
+  observer->op_kernels.EmitAtExit();
+}
+
 }  // namespace nanwatch::entry_points

@@ -58,5 +58,6 @@ void OnLate();
 void OnPythonEnds(ExitCall::Ending ending);
 // The process ends: an exit handler.
 void OnExit();
+void BeforeOsExit();
 
 }  // namespace nanwatch::entry_points

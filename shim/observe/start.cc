@@ -190,6 +190,7 @@ PythonBridgeCallbacks Callbacks(bool vets_checkpoints) {
   callbacks.on_profiler = &entry_points::BeforeProfiler;
   callbacks.on_cell = &entry_points::OnCell;
   callbacks.on_exit = &entry_points::OnPythonEnds;
+  callbacks.before_os_exit = &entry_points::BeforeOsExit;
   callbacks.on_message = &entry_points::OnMessage;
   callbacks.on_settled = &entry_points::OnSettled;
   callbacks.on_late = &entry_points::OnLate;

@@ -56,6 +56,7 @@ void GpuEventQueue::SetUp() noexcept {
   // given back its memory.
   if (state_.checks.DriverIsUp()) (void)std::atexit(parts_.hooks.before_driver_ends);
   parts_.python.ReplaceGraphCallsSoon();
+  parts_.python.WatchOsExitSoon();
   parts_.listener.OnFirstGpu(ThreadStates::Mine());
 }
 

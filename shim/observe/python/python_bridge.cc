@@ -45,7 +45,7 @@ PythonBridge::PythonBridge(const PythonBridgeCallbacks& callbacks) noexcept
       checkpoint_calls_(api_, names_, tensor_type_, callbacks.on_checkpoint),
       graph_calls_(api_, callbacks.on_graph_call),
       profiler_calls_(api_, callbacks.on_profiler),
-      exit_call_(api_, callbacks.on_exit) {}
+      exit_call_(api_, callbacks.on_exit, callbacks.before_os_exit) {}
 
 void PythonBridge::Say(const char* line) const noexcept {
   if (callbacks_.on_message != nullptr) callbacks_.on_message(line);

@@ -78,6 +78,8 @@ struct PythonBridgeCallbacks {
   void (*on_cell)() = nullptr;
   // See exit_call.h; from CallAtExitSoon on.
   ExitCall::OnExit on_exit = nullptr;
+  // See exit_call.h; from WatchOsExitSoon on.
+  ExitCall::BeforeOsExit before_os_exit = nullptr;
   // One line to say to the user, once; without a newline.
   void (*on_message)(const char* line) = nullptr;
   // On the watch thread, without the GIL: modules' calls are seen from now on, or are not going to
@@ -128,6 +130,10 @@ class PythonBridge {
   // Before steps go unchecked, and once something bad was found: it may end the program.
   void CallAtExitSoon() noexcept {
     if (installed()) exit_call_.RegisterSoon();
+  }
+  // For the first tensor on a GPU, whose answers have to be waited for.
+  void WatchOsExitSoon() noexcept {
+    if (installed()) exit_call_.ReplaceOsExitSoon();
   }
   [[nodiscard]] ProfilerCalls::State profiler_calls() const noexcept {
     return profiler_calls_.state();

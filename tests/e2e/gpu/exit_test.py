@@ -23,6 +23,8 @@ SPOILED = {
     "by_return": "hold(model[1]((hidden.detach() - 100).sqrt()))",
     "by_exit": "hold(model[1]((hidden.detach() - 100).sqrt())); sys.exit(7)",
     "by_exception": "hold(model[1]((hidden.detach() - 100).sqrt())); raise ValueError('the end')",
+    # No exit handler runs behind it. The device goes on meanwhile, as one of hardware does.
+    "by_os_exit": "import os; hold(model[1]((hidden.detach() - 100).sqrt())); ctypes.CDLL(None).fake_torch_cuda_end(); os._exit(9)",
 }
 # A child that ends by exit handlers has none of its parent's GPU.
 FORK = """
@@ -47,7 +49,8 @@ class Exit(GpuJobTest):
             cls.bare[name] = workplace.run_bare(program)
             for level in LEVELS:
                 for memory in MEMORY if name == "by_return" else ("0",):
-                    cls.spoiled[name, level, memory] = workplace.run_watched(program, ("--level", level), NANWATCH_FAKE_NO_REGISTRATION=memory)
+                    cls.spoiled[name, level, memory] = workplace.run_watched(
+                        program, ("--level", level), NANWATCH_FAKE_NO_REGISTRATION=memory, **({"NANWATCH_FAKE_END_US": "200"} if name == "by_os_exit" else {}))
         program = cls.program("healthy", LAST_LINE.format(last="hold(model(torch.ones(64, 8, device='cuda'))); print('ends')"))
         cls.bare["healthy"] = workplace.run_bare(program)
         for number, (level, memory) in enumerate((level, memory) for level in LEVELS for memory in MEMORY):

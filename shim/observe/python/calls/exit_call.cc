@@ -10,6 +10,7 @@ namespace {
 
 // A function of ours has no room for a pointer. There is one bridge per process.
 ExitCall* exit_call_of_process = nullptr;
+ExitCall* with_os_exit = nullptr;
 
 }  // namespace
 
@@ -17,8 +18,17 @@ void ExitCall::RegisterSoon() noexcept {
   if (on_exit_ != nullptr) api_.CallSoon(&asked_, Pending, this);
 }
 
+void ExitCall::ReplaceOsExitSoon() noexcept {
+  if (before_os_exit_ != nullptr) api_.CallSoon(&asked_to_replace_, PendingReplace, this);
+}
+
 int ExitCall::Pending(void* self) {
   static_cast<ExitCall*>(self)->Register();
+  return 0;
+}
+
+int ExitCall::PendingReplace(void* self) {
+  static_cast<ExitCall*>(self)->ReplaceOsExit();
   return 0;
 }
 
@@ -34,6 +44,28 @@ void ExitCall::Register() {
   constexpr PyObj* kEnd = nullptr;
   const PyOwned done(api_, api_.PyObject_CallFunctionObjArgs(add.get(), function.get(), kEnd));
   if (!done) api_.PyErr_Clear();
+}
+
+void ExitCall::ReplaceOsExit() {
+  static PyMethod end = {
+      "_exit",
+      reinterpret_cast<PyObj* (*)(PyObj*, PyObj*)>(reinterpret_cast<void (*)()>(CallOsExit)),
+      kPyMethodArguments | kPyMethodNamed, nullptr};
+  const KeptError error(api_);
+  PyObj* module = api_.LoadedModule("os");
+  if (module == nullptr || with_os_exit != nullptr) return;
+  PyOwned original(api_, api_.AttributeOrNull(module, "_exit"));
+  const PyOwned ours(api_, api_.PyCFunction_NewEx(&end, nullptr, nullptr));
+  if (!original || !ours) return;
+  os_exit_ = original.release();
+  with_os_exit = this;
+  if (api_.PyObject_SetAttrString(module, "_exit", ours.get()) != 0) api_.PyErr_Clear();
+}
+
+PyObj* ExitCall::CallOsExit(PyObj*, PyObj* arguments, PyObj* named) {
+  const ExitCall& mine = *with_os_exit;
+  mine.before_os_exit_();
+  return mine.api_.PyObject_Call(mine.os_exit_, arguments, named);
 }
 
 ExitCall::Ending ExitCall::EndingBy(PyObj* exception) const {
