@@ -19,7 +19,7 @@ from answers import Answer, CannotAsk, Question
 from watched import HERE, add_options, at_once
 
 LEVELS = ("canary", "sampled", "full", "auto")
-C078_TIMES, KIND_ROUNDS = 200, 25
+C078_TIMES, KIND_ROUNDS = 200, int(os.environ.get("GPU_CHECK_KIND_ROUNDS", "25"))
 END_S_MAX = 300  # of one process, or of all of exit_soak.py
 SOAK = HERE.parent / "e2e/gpu/exit_soak.py"
 # What needs the fake device.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training steps whose cost on a GPU is asked: ResNet-50, GPT-2 124M and ViT-B/16, in torch alone."""
+"""The training steps whose cost on a GPU is asked: ResNet-50, GPT-2 124M, a small GPT and ViT-B/16, in torch alone."""
 import contextlib
 import dataclasses
 import typing
@@ -153,6 +153,14 @@ def gpt2(device, tiny):
                  lambda m: F.cross_entropy(m(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()), _adamw, True)
 
 
+def small_gpt(device, tiny):
+    """So small that the GPU waits for the host."""
+    model = Gpt(64, 32, 2, 2, 16) if tiny else Gpt(65, 384, 6, 6, 256)
+    tokens = torch.randint(0, 64, (2, 17), device=device) if tiny else torch.randint(0, 65, (8, 257), device=device)
+    return _step("GPT of 6 layers of 384, batch 8 of 256, bf16 autocast, SDPA, fused AdamW", device, model,
+                 lambda m: F.cross_entropy(m(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()), _adamw, True)
+
+
 def vit(device, tiny):
     model = Vit(32, 16, 32, 2, 2) if tiny else Vit()
     images, labels = _images(2, 32, device) if tiny else _images(64, 224, device)
@@ -160,4 +168,4 @@ def vit(device, tiny):
                  lambda m: F.cross_entropy(m(images), labels), _adamw, True)
 
 
-STEPS = {"resnet50_fp32": resnet50_fp32, "resnet50_bf16": resnet50_bf16, "gpt2": gpt2, "vit": vit}
+STEPS = {"resnet50_fp32": resnet50_fp32, "resnet50_bf16": resnet50_bf16, "gpt2": gpt2, "small_gpt": small_gpt, "vit": vit}

@@ -27,9 +27,9 @@ from result_text import GOALS
 HERE = pathlib.Path(__file__).resolve().parent
 # The most seconds that each file of questions is given, in the order in which they are asked; what one does not need, the later ones
 # have. Of the long ones, where less is left, it is shared out in these proportions.
-FILES = {"smoke": 90, "kernels": 120, "sums": 45, "measures": 45, "batches": 45, "no_sync": 60, "ends": 240, "steps": 300, "verdicts": 520, "build": 300}
+FILES = {"smoke": 90, "kernels": 120, "sums": 45, "measures": 45, "batches": 45, "no_sync": 60, "ends": 240, "steps": 300, "overhead": 150, "verdicts": 520, "build": 300}
 OF_KERNELS = ("smoke", "kernels", "sums", "measures", "batches")  # these need no observer, but smoke
-LONG = ("ends", "steps", "verdicts", "build")
+LONG = ("ends", "steps", "overhead", "verdicts", "build")
 WORTHWHILE_S = 15  # with less left nothing is begun
 MEASURING = 0.6  # of a file's time; the rest is for imports, models and the like
 LIST_S_MAX, MACHINE_S_MAX = 90, 60
@@ -206,6 +206,7 @@ def commands_of(arguments, segments):
                 "no_sync": [*watched, "tests/gpu/no_sync.py", *tools],
                 "ends": [*python, "tests/gpu/ends.py", *tools],
                 "steps": [*watched, "tests/gpu/steps.py", *tools, *grid],
+                "overhead": [*python, "tests/gpu/overhead.py", *tools],
                 "verdicts": [*python, "tests/gpu/verdicts.py", *tools, *kept, *(["--programs", arguments.programs] if arguments.programs else [])],
                 "build": [*python, "tests/gpu/build.py", "--parts", arguments.parts, "--prefix", work / "built"]}
     wanted = arguments.only.split(",")

@@ -30,7 +30,8 @@ NANWATCH = BUILD / "bin/nanwatch"
 LIBRARY = str(BUILD / "lib/libnanwatch.so")
 LATE_COMPILER = str(pathlib.Path(__file__).resolve().parents[2] / "fakes/late_compiler")
 SECONDS_PER_PROGRAM = 300
-OF_TESTS = ("NANWATCH_BUILD", "NANWATCH_PROGRAMS_VERBOSE")
+DEVICE = "NANWATCH_PROGRAMS_DEVICE"
+OF_TESTS = ("NANWATCH_BUILD", "NANWATCH_PROGRAMS_VERBOSE", DEVICE)
 
 
 def warm_up():
@@ -41,11 +42,20 @@ def warm_up():
         parameter.sub_(parameter.grad)
 
 
+def use_device(device):
+    """Makes a device the default one, also of what comes from numpy. In the child alone: CUDA cannot be brought up again in a fork."""
+    from_numpy = torch.from_numpy
+    torch.from_numpy = lambda array: from_numpy(array).to(device)
+    torch.set_default_device(device)
+
+
 def child(text):
     """Never returns."""
     signal.alarm(SECONDS_PER_PROGRAM)
     status = 0
     try:
+        if DEVICE in os.environ:
+            use_device(os.environ[DEVICE])
         warm_up()
         exec(compile(text, "program.py", "exec"), {"__name__": "__main__"})
     except BaseException:

@@ -45,6 +45,7 @@ def parse_arguments():
     parser.add_argument("--level", help="the level that programs begin at, as for 'nanwatch run' (default: its own)")
     parser.add_argument("--sample-limit", type=int, metavar="BYTES",
                         help="at level sampled, larger results are read in part (default: the size of a cache, which few programs reach)")
+    parser.add_argument("--device", help="the programs' default device, for example cuda; the oracle stays on the CPU, and those that cannot run so are not counted")
     parser.add_argument("--min-sure", type=float, default=0, metavar="PERCENT", help="with --holes: of programs whose origin is called exact")
     parser.add_argument("--min-agreement", type=float, default=0, metavar="PERCENT")
     parser.add_argument("--out", type=pathlib.Path, help="write every disagreement there, one JSON line each")
@@ -71,6 +72,8 @@ class Pair:
         watched = environment | {"LD_PRELOAD": str(library), "NANWATCH_DIR": segments, "NANWATCH_STATE_DIR": segments + "/state"}
         if arguments.level:
             watched["NANWATCH_LEVEL"] = arguments.level
+        if arguments.device:
+            watched["NANWATCH_PROGRAMS_DEVICE"] = arguments.device
         if arguments.sample_limit is not None:
             watched["NANWATCH_TEST_SAMPLE_LIMIT"] = str(arguments.sample_limit)
         if "NANWATCH_PROGRAMS_VERBOSE" in os.environ:
@@ -164,7 +167,7 @@ class Tally:
         lines += ["", f"{self.programs} programs ({told}) in {seconds:.0f} s, {self.programs / seconds:.1f} a second",
                   f"class and origin agree: {self.origins} of {self.programs} ({self.percent():.2f} %); all fields: {self.right}"]
         if self.unable:
-            lines.append(f"{self.unable} more could not run under the launcher")
+            lines.append(f"{self.unable} more could not run on that device")
         return "\n".join(lines)
 
     def percent(self):
@@ -230,7 +233,7 @@ def main():
             if both is None:
                 missing.append(seed)
                 break
-            if arguments.launcher and both[0]["status"] and not both[1]["answer"]["raised"]:
+            if (arguments.launcher or arguments.device) and both[0]["status"] and not both[1]["answer"]["raised"]:
                 tally.unable += 1  # It needs something that the launcher's device does not have.
                 continue
             tally.add(seed, *both)
