@@ -73,7 +73,7 @@ void AddRunVerb(CLI::App& app, VerbCall& call) {
                  "checkpoint; not yet on a GPU");
   verb->add_option("--capsule", options->capsule,
                    "op: keep what is needed to run the origin's op again ('nanwatch replay'): its "
-                   "inputs, which may be data or weights (default off)")
+                   "inputs, which may be data or weights; not yet on a GPU (default off)")
       ->type_name("off|op");
   verb->add_option("--capsule-limit", options->capsule_limit,
                    "How large a capsule may be (default 64M)")

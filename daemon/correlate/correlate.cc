@@ -99,6 +99,7 @@ void Conclude(const std::vector<RunFacts>& runs, const std::vector<Lineage>& lin
       verdict.set_unknown_because(because);
   };
   doubt("killed_in_bad_step", &WasKilledInBadStep);
+  doubt("died_in_bad_step", &DiedUnfollowed);
   doubt("skip_not_explained",
         [](const Lineage& run) { return ExcusedUnread(run.origins(), run.events()); });
   doubt("skip_not_seen", [](const Lineage& run) { return ExcusedUndecided(run.events()); });

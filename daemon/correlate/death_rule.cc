@@ -10,6 +10,7 @@
 #include "daemon/correlate/run_end.h"
 #include "daemon/correlate/wire_facts.h"
 #include "proto/wire/escape_flags.h"
+#include "proto/wire/segment.h"
 
 namespace nanwatch {
 namespace {
@@ -129,20 +130,41 @@ std::vector<int> OriginsMetLast(const Lineage& run) {
   return {origins.begin(), origins.end()};
 }
 
-}  // namespace
-
-std::vector<int> OriginsAtDeath(const Lineage& run) {
-  if (!EndedWithError(run.facts())) return {};
-  return OriginsMetLast(run);
+bool RanAtSampled(const RunFacts& facts) {
+  constexpr auto kSampled = static_cast<int>(wire::Level::kSampled);
+  const RunState& state = facts.state();
+  return facts.run().level() == static_cast<uint32_t>(kSampled) ||
+         state.level() == static_cast<uint32_t>(kSampled) ||
+         (state.steps_watched_size() > kSampled && state.steps_watched(kSampled) > 0);
 }
 
-bool WasKilledInBadStep(const Lineage& run) {
-  if (!WasKilled(run.facts().state())) return false;
-  const std::vector<int> last = OriginsMetLast(run);
-  return std::any_of(last.begin(), last.end(), [&run](int index) {
+// By an error that does not speak of bad values. `followed`: whether what became of them was seen.
+std::vector<int> MetAtDeath(const Lineage& run, bool followed) {
+  if (!EndedWithError(run.facts())) return {};
+  std::vector<int> origins = OriginsMetLast(run);
+  const bool in_sight = EndedByBadValue(run.facts()) || !RanAtSampled(run.facts());
+  std::erase_if(origins, [&](int index) {
+    const bool is_followed = in_sight || run.origins()[static_cast<size_t>(index)].exact;
+    return is_followed != followed;
+  });
+  return origins;
+}
+
+bool MayHaveRuined(const Lineage& run, const std::vector<int>& origins) {
+  return std::any_of(origins.begin(), origins.end(), [&run](int index) {
     const Origin& origin = run.origins()[static_cast<size_t>(index)];
     return !origin.IsMask() && origin.expected_by == nullptr;
   });
+}
+
+}  // namespace
+
+std::vector<int> OriginsAtDeath(const Lineage& run) { return MetAtDeath(run, true); }
+
+bool DiedUnfollowed(const Lineage& run) { return MayHaveRuined(run, MetAtDeath(run, false)); }
+
+bool WasKilledInBadStep(const Lineage& run) {
+  return WasKilled(run.facts().state()) && MayHaveRuined(run, OriginsMetLast(run));
 }
 
 }  // namespace nanwatch

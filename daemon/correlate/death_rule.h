@@ -9,6 +9,9 @@
 // -Inf alone is a mask. In a script that trains nothing it is the value that such a comparison, or
 // the program itself, read last; so it is in a training whose error speaks of values that are not
 // finite, for policies are sampled and losses are looked at without gradients.
+//
+// At level sampled nobody sees what was made of a value, so it may be harmless. There the job ended
+// by it only where the error speaks of values that are not finite, or the origin is exact.
 #pragma once
 
 #include <vector>
@@ -19,6 +22,9 @@ namespace nanwatch {
 
 // The origins of these values; empty where the job ended otherwise, or nobody knows how.
 [[nodiscard]] std::vector<int> OriginsAtDeath(const Lineage& run);
+
+// An error ended the job while it held a bad value, and nobody has seen what became of the value.
+[[nodiscard]] bool DiedUnfollowed(const Lineage& run);
 
 // A signal other than SIGINT ended the job while it held such a value. Whether the step would have
 // applied it is unknown.

@@ -64,6 +64,9 @@ std::string UnknownBecause(const std::vector<RunFacts>& runs, const Verdict& ver
     return idle.empty() ? "no_run" : idle;
   }
   if (verdict.coverage().tensors_checked() == 0) return "nothing_checked";
+  if (UncheckedOnDevices(verdict.coverage()) > verdict.coverage().tensors_checked()) {
+    return "device_not_checked";
+  }
   if (verdict.coverage().lost_events() > 0) return "records_lost";
   if (verdict.coverage().records_thinned() > 0) return "records_left_out";
   if (verdict.incidents().empty() && SawBadValues(runs)) return "values_not_kept";
@@ -72,6 +75,15 @@ std::string UnknownBecause(const std::vector<RunFacts>& runs, const Verdict& ver
     return "steps_not_checked";
   }
   return "";
+}
+
+uint64_t UncheckedOnDevices(const Coverage& coverage) {
+  uint64_t tensors = 0;
+  for (const char* reason : {"other_device", "gpu_not_ready", "gpu_busy"}) {
+    const auto found = coverage.unchecked().find(reason);
+    if (found != coverage.unchecked().end()) tensors += found->second;
+  }
+  return tensors;
 }
 
 uint64_t IdleSteps(const Coverage& coverage) {

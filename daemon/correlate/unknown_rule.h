@@ -23,13 +23,14 @@ namespace nanwatch {
 //   import_failed      or one that began to import torch and never loaded libtorch
 //   no_run             no process of the job loaded torch, as far as nanwatch could see
 //   nothing_checked    processes were observed, and no tensor was ever checked
+//   device_not_checked more tensors on a device went unchecked than were checked in all
 //   records_lost       findings were dropped, torn or damaged
 //   records_left_out   there were more records than a verdict takes
 //   values_not_kept    bad values were counted, and no record of them is left (no `incidents`)
 //   steps_not_checked  some steps ran at level `idle` that level `auto` did not choose and that
 //                      were not off to measure the overhead; or a process died while they were off
-// Where none of these holds, correlate.cc may give killed_in_bad_step (death_rule.h),
-// skip_not_explained or skip_not_seen (scaler_rule.h), update_not_seen (unapplied_rule.h), or
+// Where none of these holds, correlate.cc may give killed_in_bad_step or died_in_bad_step
+// (death_rule.h), skip_not_explained or skip_not_seen (scaler_rule.h), update_not_seen (unapplied_rule.h), or
 // not_followed (follow_rule.h). A fleet's answer gives ranks_not_heard, ranks_behind,
 // runs_left_out, findings_missing or launch_by_clocks (daemon/gather/fleet_verdict.h).
 // The first five hold beside processes that were observed, too; the next three only without any.
@@ -37,6 +38,8 @@ namespace nanwatch {
 // give no reason; the report says how many there were.
 [[nodiscard]] std::string UnknownBecause(const std::vector<RunFacts>& runs, const Verdict& verdict);
 
+// Tensors on a GPU, or another device, that went unchecked because of where they are.
+[[nodiscard]] uint64_t UncheckedOnDevices(const Coverage& coverage);
 // Steps at level `idle`; all steps that were watched in one way or another are `steps_watched`.
 [[nodiscard]] uint64_t IdleSteps(const Coverage& coverage);
 // Those of them whose checks were off so that their cost could be measured.

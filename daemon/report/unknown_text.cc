@@ -130,6 +130,14 @@ std::string SeenSoFar(const Verdict& verdict) {
                                      : "the non-finite values that were seen did no harm";
 }
 
+UnknownText DeviceNotChecked(const Verdict& verdict) {
+  return {SeenSoFar(verdict) + ", but of the tensors on a device only " +
+              Counted(verdict.coverage().tensors_checked(), "tensor") + " could be checked, and " +
+              Grouped(UncheckedOnDevices(verdict.coverage())) + " could not",
+          "`nanwatch report --coverage` and the job's own output say why; `nanwatch doctor` says "
+          "which devices are supported"};
+}
+
 UnknownText RecordsLost(const Verdict& verdict) {
   const uint64_t lost = verdict.coverage().lost_events();
   return {SeenSoFar(verdict) + ", but " + Counted(lost, "record") + (lost == 1 ? " was" : " were") +
@@ -164,6 +172,13 @@ UnknownText KilledInBadStep() {
       "a signal killed the job in the middle of a step that had computed a non-finite value; "
       "whether that step would have applied it is unknown",
       "let the job run past this step, or check the op named here"};
+}
+
+UnknownText DiedInBadStep() {
+  return {
+      "an error ended the job in a step that had computed a non-finite value; level sampled did "
+      "not see what became of that value",
+      "check whether the error comes of it, or run it again with `nanwatch run --level full`"};
 }
 
 UnknownText SkipNotExplained() {
@@ -233,10 +248,12 @@ UnknownText TextOfUnknown(const Verdict& verdict) {
   const std::string& reason = verdict.unknown_because();
   if (reason == "no_run") return NoRun();
   if (reason == "nothing_checked") return NothingChecked(verdict);
+  if (reason == "device_not_checked") return DeviceNotChecked(verdict);
   if (reason == "records_lost") return RecordsLost(verdict);
   if (reason == "records_left_out") return RecordsLeftOut(verdict);
   if (reason == "steps_not_checked") return StepsNotChecked(verdict);
   if (reason == "killed_in_bad_step") return KilledInBadStep();
+  if (reason == "died_in_bad_step") return DiedInBadStep();
   if (reason == "skip_not_explained") return SkipNotExplained();
   if (reason == "skip_not_seen") return SkipNotSeen();
   if (reason == "update_not_seen") return UpdateNotSeen();

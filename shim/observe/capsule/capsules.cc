@@ -163,6 +163,11 @@ void Capsules::OnEnd(const ThreadState& thread, const Frame& frame) noexcept {
   if (calls != nullptr) calls->End(thread, frame);
 }
 
+void Capsules::OnPossibleOriginOnGpu() noexcept {
+  if (settings_.say == nullptr || said_gpu_.exchange(true)) return;
+  settings_.say("no capsule is written of an op on a GPU; --capsule op works on the CPU alone yet");
+}
+
 void Capsules::OnPossibleOrigin(const PossibleOrigin& origin) noexcept try {
   OpenCalls* calls = CallsOf(*origin.thread);
   const CallNote* call = calls != nullptr ? calls->Find(*origin.thread, origin.frame) : nullptr;

@@ -69,6 +69,9 @@ class Capsules {
   void OnEnd(const ThreadState& thread, const Frame& frame) noexcept;
   // Writes the capsule, if there is to be one.
   void OnPossibleOrigin(const PossibleOrigin& origin) noexcept;
+  // On a GPU a result is known to be bad when the op's inputs are gone: says once that there is no
+  // capsule.
+  void OnPossibleOriginOnGpu() noexcept;
   // A step has ended. `harmed`: its loss or a gradient was bad, or its update was skipped.
   void OnStep(bool harmed) noexcept;
 
@@ -92,6 +95,7 @@ class Capsules {
 
   CapsuleSettings settings_;
   std::atomic<OpenCalls*> calls_[kThreadsMax] = {};
+  std::atomic<bool> said_gpu_{false};
   std::mutex mutex_;  // covers what follows
   Kept kept_[wire::kCapsulesMax];
   uint32_t written_ = 0;

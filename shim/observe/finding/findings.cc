@@ -310,9 +310,13 @@ void Findings::KeepCapsule(const Finding& finding) noexcept {
 void Findings::Follow(const Finding& finding) noexcept {
   ThreadState* thread = finding.thread;
   const ValueRecord& value = finding.draft.value;
-  if (__builtin_expect(uses_.capsules.on(), 0) && finding.just_made() &&
+  if (__builtin_expect(uses_.capsules.on(), 0) &&
       (MayBeOrigin(finding.finding_class) || IsFirstToRead(finding))) {
-    KeepCapsule(finding);
+    if (finding.just_made()) {
+      KeepCapsule(finding);
+    } else if (finding.outputs[0].tensor.gpu >= 0) {
+      uses_.capsules.OnPossibleOriginOnGpu();
+    }
   }
   if (MayBeOrigin(finding.finding_class) && IsEarlyOrRare(finding.seen)) {
     uses_.trail.Keep(thread, value.header.ticket);

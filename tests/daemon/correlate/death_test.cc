@@ -25,6 +25,24 @@ TEST(Death, BadValueBeforeTheErrorThatEndedTheJobIsAnAnomaly) {
   EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::div");
 }
 
+// It may have been made finite by what nobody asked about.
+TEST(Death, AtSampledAnErrorThatSpeaksOfSomethingElseLeavesItUnknown) {
+  const auto died = [](bool exact, uint32_t level) {
+    RunBuilder run;
+    constexpr uint32_t kSeen = wire::ValueRecord::kNeedsGradient;
+    const uint32_t flag = exact ? kSeen : uint32_t{wire::ValueRecord::kInexact};
+    run.Value(1).Produce("aten::div").At("probabilities").Step(2).NeedsGradient().Nan().Flag(flag);
+    RunFacts facts = run.ExitCode(1).Build();
+    facts.mutable_run()->set_level(level);
+    return Correlate({facts});
+  };
+  constexpr auto kSampled = static_cast<uint32_t>(wire::Level::kSampled);
+  constexpr auto kFull = static_cast<uint32_t>(wire::Level::kFull);
+  EXPECT_EQ(died(false, kSampled).unknown_because(), "died_in_bad_step");
+  EXPECT_EQ(died(true, kSampled).verdict(), "anomaly");
+  EXPECT_EQ(died(false, kFull).verdict(), "anomaly");
+}
+
 RunBuilder WithoutSteps() {
   RunBuilder run;
   run.Clock(Clocks());

@@ -76,6 +76,22 @@ TEST(Unknown, JobInWhichNoTensorWasChecked) {
   ExpectUnknown(Correlate({facts}), "nothing_checked");
 }
 
+TEST(Unknown, JobWhoseGpuWasNotChecked) {
+  const auto with = [](wire::Unchecked reason, uint64_t unchecked) {
+    RunFacts facts = WithSteps(RunBuilder().Build(), 0, 8);
+    facts.mutable_state()->set_tensors_checked(100);
+    auto& counts = *facts.mutable_state()->mutable_unchecked();
+    counts.Clear();
+    for (int i = 0; i < wire::kUncheckedReasons; ++i) counts.Add(0);
+    counts.Set(static_cast<int>(reason), unchecked);
+    return Correlate({facts});
+  };
+  ExpectUnknown(with(wire::Unchecked::kOtherDevice, 101), "device_not_checked");
+  ExpectUnknown(with(wire::Unchecked::kGpuNotReady, 101), "device_not_checked");
+  EXPECT_EQ(with(wire::Unchecked::kGpuBusy, 100).verdict(), "clean");
+  EXPECT_EQ(with(wire::Unchecked::kSparse, 1000).verdict(), "clean");
+}
+
 TEST(Unknown, JobThatLostRecords) {
   RunFacts facts = RunBuilder().Build();
   facts.mutable_state()->set_records_dropped(2);

@@ -69,6 +69,7 @@ class Findings(GpuJobTest):
         cls.sqrt = {lag: workplace.run_watched(sqrt, NANWATCH_FAKE_LAG=lag) for lag in LAGS}
         cls.sqrt_bare = workplace.run_bare(sqrt)
         cls.unchecked = workplace.run_watched(sqrt, NANWATCH_GPU="0")
+        cls.capsule = workplace.run_watched(sqrt, ("--capsule", "op"))
         cls.environment = workplace.run_watched(cls.program("environment", ENVIRONMENT))
         cls.others = {}
         for name, text in FAULTS.items():
@@ -107,9 +108,14 @@ class Findings(GpuJobTest):
     def test_what_the_job_does_to_its_environment_changes_nothing(self):
         self.assert_origin(self.environment.verdict(), op="aten::sqrt", layer="gate", step=7)
 
+    def test_that_there_is_no_capsule_is_said_once(self):
+        said = [line for line in self.capsule.stderr().splitlines() if "capsule" in line]
+        self.assertEqual(said, ["nanwatch: no capsule is written of an op on a GPU; --capsule op works on the CPU alone yet"])
+
     def test_unchecked_gpus_are_said_to_be_so(self):
         verdict = self.unchecked.verdict()
-        self.assertEqual(verdict["verdict"], "clean")
+        self.assertEqual((verdict["verdict"], verdict["unknown_because"]), ("unknown", "device_not_checked"))
+        self.assertIn("could be checked, and", self.unchecked.stderr())
         self.assertGreater(int(verdict["coverage"]["unchecked"]["other_device"]), 0)
 
 
