@@ -77,6 +77,7 @@ constexpr Rule kRules[] = {
     {"aten::_copy_from*", kMoves},
     {"aten::_to_copy", kMoves},
     {"aten::clone", kMoves},
+    {"aten::detach_", kMoves},
     {"aten::cat", kMoves | kStacks},
     {"aten::stack", kMoves | kStacks},
     {"aten::_stack", kMoves},

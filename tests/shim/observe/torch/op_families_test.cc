@@ -32,6 +32,7 @@ TEST(OpFamilies, ARuleWithoutAStarTakesOneNameOnly) {
   EXPECT_EQ(OpFamiliesOf("aten::exp2"), 0u);
   EXPECT_EQ(OpFamiliesOf("aten::exponential_"), 0u);
   EXPECT_EQ(OpFamiliesOf("aten::sort"), kMoves);
+  EXPECT_EQ(OpFamiliesOf("aten::detach_"), kMoves);
   EXPECT_EQ(OpFamiliesOf("aten::sort_of"), 0u);
   EXPECT_EQ(OpFamiliesOf("aten::fill_"), kFills | kOverwrites | kReadsMetadata);
   EXPECT_EQ(OpFamiliesOf("aten::fill_diagonal_"), 0u);
