@@ -218,7 +218,14 @@ void OnNewRoot(const Layer* root) noexcept try {
 
 void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept {
   Here here;
-  if (FindHere(&here)) here.observer->loss_reads.OnRootResult(here.thread, tensors, count);
+  if (!FindHere(&here)) return;
+  here.observer->loss_reads.OnRootResult(here.thread, tensors, count);
+  if (!here.observer->known_bad.Any()) return;
+  const auto replaced = [](void* at, const at::TensorBase& tensor, const NamedTensor& named) {
+    const Here& now = *static_cast<const Here*>(at);
+    now.observer->exchanged_data.OnBuffer(now.thread, tensor, named);
+  };
+  here.observer->python->ForEachReplacedBuffer(replaced, &here);
 }
 
 void OnScale(const at::TensorBase* loss) noexcept {

@@ -235,6 +235,21 @@ bool PythonBridge::ForEachLiveTensor(bool (*fn)(void* context, const at::TensorB
   return nanwatch::ForEachLiveTensor(api_, names_, tensor_type_, fn, context);
 }
 
+void PythonBridge::ForEachReplacedBuffer(void (*fn)(void* context, const at::TensorBase& tensor,
+                                                    const NamedTensor& named),
+                                         void* context) noexcept try {
+  Root* root = scope_stack.outermost;
+  if (root == nullptr || names_.unusable()) return;
+  const std::vector<const NamedTensor*> lost = names_.LostBuffers(*root);
+  if (lost.empty() || !tree_.WalkAgain(*root)) return;
+  for (const NamedTensor* named : lost) {
+    const at::TensorBase tensor = names_.TensorNamed(*named);
+    if (tensor.defined()) fn(context, tensor, *named);
+  }
+} catch (const std::exception&) {
+  // Out of memory: they are found where they are read.
+}
+
 bool PythonBridge::FindDistributed() noexcept try {
   if (found_distributed()) return true;
   constexpr uint32_t kAskEvery = 32;

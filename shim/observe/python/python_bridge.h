@@ -175,6 +175,11 @@ class PythonBridge {
   // Takes the GIL for some milliseconds: see live_tensors.h.
   [[nodiscard]] bool ForEachLiveTensor(bool (*fn)(void* context, const at::TensorBase& tensor),
                                        void* context) noexcept;
+  // The GIL is held, and a depth-0 call ends: hands out each buffer of its modules that is another
+  // tensor than before (`self.mean = 0.9 * self.mean + ...`).
+  void ForEachReplacedBuffer(void (*fn)(void* context, const at::TensorBase& tensor,
+                                        const NamedTensor& named),
+                             void* context) noexcept;
 
  private:
   friend class ModuleScope;

@@ -10,14 +10,14 @@
 #include "shim/observe/unseen/unobserved_writer.h"
 
 namespace nanwatch {
-namespace {
-
-constexpr char kSetData[] = "torch.Tensor.data";
-
-}  // namespace
 
 void ExchangedData::OnData(ThreadState* thread, const at::TensorBase& tensor,
                            const NamedTensor* named) noexcept {
+  OnChange("torch.Tensor.data", thread, tensor, named);
+}
+
+void ExchangedData::OnChange(const char* op, ThreadState* thread, const at::TensorBase& tensor,
+                             const NamedTensor* named) noexcept {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   const bool is_buffer = named != nullptr && named->kind == NamedTensorKind::kBuffer;
   // Programs that do this do it to all parameters in each step.
@@ -33,7 +33,7 @@ void ExchangedData::OnData(ThreadState* thread, const at::TensorBase& tensor,
   ValueRef value{};
   if (!uses_.known_bad.SourceOf(plain, &source, &value) || !HasNonFinite(plain.view)) return;
   UnobservedWriter writer{};
-  writer.op = kSetData;
+  writer.op = op;
   writer.layer = named != nullptr ? named->layer : nullptr;
   writer.phase = LocationOf(thread).phase;
   writer.finding_class = wire::FindingClass::kPropagate;

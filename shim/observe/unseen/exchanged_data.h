@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `parameter.data = other`: no op writes the parameter, and it holds other values all the same.
-// What is known of the other tensor's memory is known of the parameter from then on.
+// `parameter.data = other` and `module.buffer = other`: no op writes the parameter or the buffer,
+// and it holds other values all the same. What is known of the other tensor's memory is known of
+// the parameter from then on.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -29,8 +30,16 @@ class ExchangedData {
   // a bad value lies in the new memory, it is recorded as written into the parameter; not on a GPU,
   // whose memory cannot be read here.
   void OnData(ThreadState* thread, const at::TensorBase& tensor, const NamedTensor* named) noexcept;
+  // GIL held: a module holds another tensor by the buffer's name than before.
+  void OnBuffer(ThreadState* thread, const at::TensorBase& tensor,
+                const NamedTensor& named) noexcept {
+    OnChange("torch.nn.Module.__setattr__", thread, tensor, &named);
+  }
 
  private:
+  void OnChange(const char* op, ThreadState* thread, const at::TensorBase& tensor,
+                const NamedTensor* named) noexcept;
+
   const Uses uses_;
 };
 

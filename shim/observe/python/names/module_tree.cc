@@ -91,6 +91,12 @@ const ModuleEntry* ModuleTree::EnterRoot(PyObj* module, bool* is_new) {
   return EnterNewRoot(walk, module, is_new);
 }
 
+bool ModuleTree::WalkAgain(Root& root) {
+  if (!Alive(root) || !MayWalkAgain(root)) return false;
+  WalkRoot(root, root.module);
+  return true;
+}
+
 const ModuleEntry* ModuleTree::EnterNewRoot(Walk& walk, PyObj* module, bool* is_new) {
   ForgetDeadRoots();
   PyObj* inner = Unwrap(walk, module);
@@ -105,8 +111,7 @@ const ModuleEntry* ModuleTree::EnterNewRoot(Walk& walk, PyObj* module, bool* is_
 }
 
 const ModuleEntry* ModuleTree::EnterUnknown(PyObj* module, Root* outermost) {
-  if (outermost != nullptr && Alive(*outermost) && MayWalkAgain(*outermost)) {
-    WalkRoot(*outermost, outermost->module);
+  if (outermost != nullptr && WalkAgain(*outermost)) {
     if (const ModuleEntry* known = Known(module)) return known;
   }
   Walk walk;

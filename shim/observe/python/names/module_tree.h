@@ -32,6 +32,8 @@ class ModuleTree {
   [[nodiscard]] const ModuleEntry* EnterRoot(PyObj* module, bool* is_new);
   // The entry for a module that LayerTable did not find, called within `outermost` (may be null).
   [[nodiscard]] const ModuleEntry* EnterUnknown(PyObj* module, Root* outermost);
+  // What `root` holds, noted again. False: it is dead, or was walked too often of late.
+  bool WalkAgain(Root& root);
   // Whether an entry found for another root than the one being called is still true.
   [[nodiscard]] bool Alive(const Root& root) const noexcept;
 

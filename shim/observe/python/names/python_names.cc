@@ -256,6 +256,29 @@ bool PythonNames::Moved(Root& root) const noexcept {
   return moved(records.front()) || moved(records[root.next_checked]);
 }
 
+std::vector<const NamedTensor*> PythonNames::LostBuffers(const Root& root) const {
+  std::vector<const NamedTensor*> lost;
+  if (root.tensors == nullptr) return lost;
+  for (const Record* record : *static_cast<const std::vector<Record*>*>(root.tensors)) {
+    if (record->kind == NamedTensorKind::kBuffer && record->storage_address != nullptr &&
+        record->storage.expired()) {
+      lost.push_back(record);
+    }
+  }
+  return lost;
+}
+
+at::TensorBase PythonNames::TensorNamed(const NamedTensor& named) const noexcept {
+  const Record& record = static_cast<const Record&>(named);
+  if (record.forgotten || record.storage_address == nullptr || record.storage.expired()) return {};
+  // Its object lives as long as the module holds it, and so does what stands in it.
+  auto* impl = const_cast<c10::TensorImpl*>(static_cast<const c10::TensorImpl*>(record.impl));
+  if (!PointsBack(impl, record.object)) return {};
+  return at::TensorBase(
+      c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::unsafe_reclaim_from_nonowning(
+          impl));
+}
+
 void PythonNames::ForgetRoot(const Layer* root) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = by_root_.find(root);

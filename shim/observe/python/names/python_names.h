@@ -135,6 +135,11 @@ class PythonNames {
   // parameter): looks at the root's first tensor and at one other, a different one each time. A few
   // loads.
   [[nodiscard]] bool Moved(Root& root) const noexcept;
+  // Buffers noted for `root` whose storage is gone: its modules may have others by these names now.
+  [[nodiscard]] std::vector<const NamedTensor*> LostBuffers(const Root& root) const;
+  // What a module holds by this name, right after its root was walked; undefined where it has none
+  // that was not there before.
+  [[nodiscard]] at::TensorBase TensorNamed(const NamedTensor& named) const noexcept;
   // Forgets a dead root's tensors for lookups.
   void ForgetRoot(const Layer* root) noexcept;
 

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Buffers that a module keeps by assigning another tensor to their name, as running means and code books are kept by hand."""
+from watched_program import WatchedProgramTest, main
+
+TRAINING = """
+import math, torch, torch.nn as nn
+torch.manual_seed(0)
+class Center(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+    def forward(self, x, step):
+        with torch.no_grad():
+            batch = x.mean(0)
+            {update}
+        return x - self.mean.nan_to_num(0, 0, 0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enter, self.center, self.leave = nn.Linear(4, 6), Center(), nn.Linear(6, 1)
+    def forward(self, x, step):
+        return self.leave(self.center(self.enter(x), step))
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(8):
+    optimizer.zero_grad()
+    model(torch.randn(5, 4), step).square().mean().backward()
+    optimizer.step()
+"""
+BAD = "batch / (0 if step == {step} else 1)"
+
+
+class Buffers(WatchedProgramTest):
+    def assert_reached(self, update, **origin):
+        incident = self.assert_anomaly(TRAINING.format(update=update), op="aten::div", layer="center", **{"class": "produce"}, **origin)
+        self.assertIn("buffer", incident["reach"])
+        self.assertNotIn("loss", incident["reach"])
+
+    def test_running_mean_that_goes_bad_is_reached(self):
+        for step in (2, 6):
+            with self.subTest(step=step):
+                self.assert_reached(f"self.mean = 0.9 * self.mean + 0.1 * {BAD.format(step=step)}", step=step)
+
+    def test_one_that_is_written_in_place_is_reached_likewise(self):
+        self.assert_reached(f"self.mean.mul_(0.9).add_(0.1 * {BAD.format(step=2)})", step=2)
+
+    def test_what_is_made_finite_before_it_is_assigned_reaches_nothing(self):
+        text = TRAINING.format(update=f"self.mean = 0.9 * self.mean + 0.1 * ({BAD.format(step=2)}).nan_to_num(0, 0, 0)")
+        self.assertEqual(self.verdict_of(text)["verdict"], "expected")
+
+    def test_a_mask_that_is_assigned_in_each_step_is_none(self):
+        text = TRAINING.format(update="self.mean = batch.masked_fill(batch > 0, -math.inf)")
+        self.assertIn(self.verdict_of(text)["verdict"], ("expected", "clean"))
+
+
+if __name__ == "__main__":
+    main()
