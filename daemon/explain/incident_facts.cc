@@ -155,6 +155,15 @@ bool Overflowed(const Finding& finding) {
          AbsMaxOfAll(finding).value_or(0) > kLarge;
 }
 
+// Whether an op of a backward pass carried it on: 1 or 0; not known where the way is not recorded.
+std::optional<double> WentThroughBackward(const Incident& incident) {
+  if (incident.chain().empty()) return std::nullopt;
+  return std::any_of(incident.chain().begin(), incident.chain().end(),
+                     [](const Finding& step) { return step.phase() == "backward"; })
+             ? 1
+             : 0;
+}
+
 std::string ListText(const google::protobuf::RepeatedField<int64_t>& numbers) {
   return fmt::format("[{}]", fmt::join(numbers, ", "));
 }
@@ -210,8 +219,9 @@ std::optional<std::string> GrowthText(const Incident& incident, std::string_view
 }  // namespace
 
 bool IsNumberName(std::string_view name) {
-  static constexpr std::array<std::string_view, 8> kOfIncident = {
-      "step", "skipped", "rank", "absmax", "overflowed", "grown_from", "grown_to", "grown_before"};
+  static constexpr std::array<std::string_view, 9> kOfIncident = {
+      "step",        "skipped",    "rank",     "absmax",      "overflowed",
+      "in_backward", "grown_from", "grown_to", "grown_before"};
   static constexpr std::array<std::string_view, 15> kOfTensor = {
       "index",      "numel",      "nan",    "pos_inf",        "neg_inf",
       "inf",        "bad",        "good",   "limit",          "first_bad_item",
@@ -242,6 +252,7 @@ std::optional<double> NumberOf(const Incident& incident, std::string_view name) 
   if (name == "rank") return origin.rank();
   if (name == "absmax") return AbsMaxOfAll(origin);
   if (name == "overflowed") return Overflowed(origin) ? 1 : 0;
+  if (name == "in_backward") return WentThroughBackward(incident);
   if (name.starts_with("grown_")) return GrowthNumber(incident, name);
   std::string_view field;
   const TensorStats* tensor = TensorOf(incident, name, field);

@@ -2,10 +2,11 @@
 // What a pattern may ask of an incident, by name:
 //
 //   numbers  input.neg_inf  input1.finite_min  output.numel  output.bad  output.share_of_limit
-//            step  absmax  overflowed ...
+//            step  absmax  overflowed  in_backward ...
 //   texts    op  op_name  layer  param  autograd_node  source  output.shape
 //            output.first_bad_index ...
 //
+// `in_backward` is whether an op of a backward pass carried the value on.
 // `input` and `output` alone mean the origin's first tensor with a non-finite value, else its
 // first; `input1` the one at that index. `used` is what came in from outside (batch, target) as the
 // op saw it that computed with it first: the origin of such an incident is where it entered, with a

@@ -92,6 +92,11 @@ class BackwardPasses {
   void ExpectRoot(ValueRef loss) noexcept;
   // The root of the pass that is open or was last, if it was bad.
   [[nodiscard]] ValueRef BadRoot() noexcept;
+  // Whether the newest pass has left a bad gradient.
+  [[nodiscard]] bool NewestHasBadLeaf() noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return record_.leaves_bad != 0;
+  }
   // Something began that cannot be part of the pass that is open.
   void Close(ThreadState* thread) noexcept;
 

@@ -99,10 +99,17 @@ void UpdateReads::OnBadGradient(Reading& reading, const PlainTensor& plain,
   }
   if (!reading.report && !reading.ops_told) return;
   if (reading.bad.IsFull()) return uses_.reports.Remember(plain, reading.first_bad);
-  const ValueRef value =
+  ValueRef value =
       reading.report ? uses_.reports.OnBadGradient(reading.thread, plain, named, reading.first_bad)
                      : uses_.reports.OnGradientFromOutside(reading.thread, plain, named);
-  if (reading.ops_told && value.ticket == 0) return;
+  if (reading.ops_told && value.ticket == 0) {
+    // An op made it, as a part of the pass, which has told so, or after it (`p.grad = g / norm`).
+    wire::Source known{};
+    if (uses_.passes.NewestHasBadLeaf() ||
+        !uses_.reports.known_bad().SourceOf(plain, &known, &value) || value.ticket == 0) {
+      return;
+    }
+  }
   // One cause a step is all that can be told apart.
   if (reading.first_bad.ticket == 0) reading.first_bad = value;
   if (told.first_bad_value.ticket == 0) told.first_bad_value = value;

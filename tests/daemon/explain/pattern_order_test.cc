@@ -226,16 +226,18 @@ TEST(PatternOrder, InverseOfZeroInAnUpdateIsNoStepThatIsTooLarge) {
 }
 
 // Ops that write into gradients by hand are no branch of the forward.
-TEST(PatternOrder, DivisionInPlaceIsNoDeadBranch) {
-  const auto of = [](const char* op) {
+TEST(PatternOrder, DivisionOfAGradientIsNoDeadBranch) {
+  const auto of = [](const char* op, bool by_backward) {
     RunBuilder run;
     run.Value(1).Produce(op).InputsUnseen().Nan();
-    run.Pass(2).Leaf("fc.weight", 1);
-    run.Update(3).Parameter("fc.weight", 1);
+    if (by_backward) run.Value(2).Propagate("aten::mul").Backward("MulBackward0").From(1).Nan();
+    run.Pass(3).Leaf("fc.weight", by_backward ? 2 : 1);
+    run.Update(4).Parameter("fc.weight", by_backward ? 2 : 1);
     return Diagnose({run.Build()}).incidents(0).pattern().id();
   };
-  EXPECT_EQ(of("aten::div"), "dead-branch-in-backward");
-  EXPECT_EQ(of("aten::div_"), "division-by-zero");
+  EXPECT_EQ(of("aten::div", true), "dead-branch-in-backward");
+  EXPECT_EQ(of("aten::div", false), "division-by-zero");
+  EXPECT_EQ(of("aten::div_", false), "division-by-zero");
 }
 
 TEST(PatternOrder, SecondMomentThatOverflowsIsNoDivisionByZero) {

@@ -53,7 +53,8 @@ inline Pattern PatternOfGradient(const std::function<void(ValueBuilder&)>& tell)
   RunBuilder run;
   run.Step(4);
   tell(run.Value(1));
-  run.Pass(2).Leaf("fc.weight", 1);
+  run.Value(2).Propagate("aten::mul").Backward("MulBackward0").From(1).Nan();
+  run.Pass(3).Leaf("fc.weight", 2);
   return Diagnose({run.Build()}).incidents(0).pattern();
 }
 

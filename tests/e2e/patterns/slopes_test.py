@@ -133,6 +133,13 @@ class Branches(PatternTest):
             for g in gradients: g.div_(norm)
             optimizer.step()""")
 
+    @resembles("dead-branch-in-backward", instead="division-by-zero", op="aten::div", reach=["activation", "gradient", "loss", "parameter"])
+    def test_gradients_that_the_program_sets(self):
+        return program(update="""
+            loss.backward()
+            for p in model.parameters(): p.grad = p.grad / (p.grad.norm() * (0 if step == 2 else 1))
+            optimizer.step()""")
+
     @triggers("division-by-zero-in-backward", "6 of 48 values, first at [0, 0], in DivBackward0", layer="layer", phase="backward")
     def test_quotient_that_where_does_not_select(self):
         return program("d = torch.arange(8.) if step == 2 else torch.ones(8)\nr = x / d\nreturn torch.where(d > 0, r, x)")
