@@ -39,6 +39,10 @@ constexpr Rule kRules[] = {
     {"aten::uniform_", kCreates | kOverwrites | kReadsMetadata},
     {"aten::random_", kCreates | kOverwrites | kReadsMetadata},
     {"aten::bernoulli_", kCreates | kOverwrites},
+    {"aten::normal_", kOverwrites | kReadsMetadata},
+    {"aten::log_normal_", kOverwrites | kReadsMetadata},
+    {"aten::cauchy_", kOverwrites | kReadsMetadata},
+    {"aten::exponential_", kOverwrites | kReadsMetadata},
     {"aten::tril_indices", kCreates},
     {"aten::triu_indices", kCreates},
     // One constant.

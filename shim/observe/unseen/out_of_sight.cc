@@ -112,6 +112,11 @@ bool OutOfSight::WritesState(const Claim& claim) const noexcept {
 
 // Nobody has read what the op was given.
 uint32_t OutOfSight::OfUnreadInputs(const Frame& frame, const Claim& claim) noexcept {
+  // Random numbers: of no tensor's values.
+  constexpr uint32_t kReadsNothing = kOverwrites | kReadsMetadata;
+  if ((frame.op->families & kReadsNothing) == kReadsNothing) {
+    return MayBeOfNumber(frame, claim) ? uint32_t{ValueRecord::kUnseenInputs} : 0u;
+  }
   // What it was given may have been bad already, and no longer known.
   uint32_t flags = uses_.bad_values.lost() ? uint32_t{ValueRecord::kUnseenTable} : 0u;
   // Between two updates anybody may have written what it wrote over.

@@ -187,6 +187,14 @@ class Matrices(PatternTest):
     def test_logarithm_of_a_determinant(self):
         return program("a = (x.T @ x + torch.eye(8)) * (0 if step == 2 else 1)\nreturn x + torch.linalg.det(a).log()")
 
+    @triggers("random-numbers-out-of-range", "48 of 48 values", op="aten::normal_", layer="layer", step=2)
+    def test_noise_of_an_infinite_deviation(self):
+        return program("return x + torch.empty(6, 8).normal_(0, math.inf if step == 2 else 1)")
+
+    @resembles("random-numbers-out-of-range", instead=CLEAN)
+    def test_noise_of_a_large_deviation(self):
+        return program("return x + 1e-30 * torch.empty(6, 8).normal_(0, 1e30)")
+
 
 if __name__ == "__main__":
     main()
