@@ -12,7 +12,7 @@
 # from --parts (default: build/gpu/parts), else the tools from build/release; an observer that does not work here is built, by a C++
 # compiler. What is missing is said line by line, and the questions that need it are not asked. All is done --seconds (default: 560)
 # after the start, and the results in --out (default: tests/gpu/results), a .json, a .txt and evidence.tar.gz, are whole at any time.
-# --only takes files of questions: smoke, kernels, sums, measures, batches, no_sync, ends, steps, verdicts, build.
+# --only takes files of questions: smoke, kernels, sums, measures, batches, no_sync, ends, steps, overhead, verdicts, build.
 # Exit status: 0 every question that could be asked was; 1 one failed, or wrong use; 77 no GPU: nothing was run.
 set -euo pipefail
 readonly caller=$PWD

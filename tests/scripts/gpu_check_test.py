@@ -44,7 +44,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(ran.returncode, 0, ran.stderr)
         names = [line.split("\t")[0] for line in ran.stdout.splitlines()]
         self.assertEqual(len(names), len(set(names)))
-        self.assertEqual({name.split(".")[0] for name in names}, {"smoke", "batches", "kernels", "sums", "measures", "no_sync", "ends", "steps", "verdicts", "build"})
+        self.assertEqual({name.split(".")[0] for name in names}, {"smoke", "batches", "kernels", "sums", "measures", "no_sync", "ends", "steps", "overhead", "verdicts", "build"})
 
     def test_a_file_of_questions_that_is_not_there_is_named(self):
         ran = self.run_script("--only", "kernels,frob", "--list")
