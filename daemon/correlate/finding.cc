@@ -225,7 +225,8 @@ std::string OriginParameter(const Origin& origin) {
     const auto target = static_cast<Target>(origin.source->target());
     const bool is_input =
         origin.IsExternal() && target != Target::kParameter && target != Target::kBuffer;
-    if (!is_input) return origin.source->name();
+    const bool is_gradient = Is(origin.target, Target::kGradient);
+    if (!is_input || is_gradient) return origin.source->name();
   }
   if (origin.record != nullptr && origin.record->has_value() &&
       !origin.record->value().param().empty()) {
@@ -245,6 +246,18 @@ bool MayBeAnotherOp(const Finding& origin) {
   const auto& unseen = origin.unseen();
   return !origin.exact() &&
          (unseen.empty() || std::find(unseen.begin(), unseen.end(), "ops") != unseen.end());
+}
+
+// An infinity that torch made a tensor of, and an op put among other numbers: a constant of the
+// program's. (A NaN may be a missing value of a data set.)
+bool IsConstant(const Origin& origin, const ValueNode* consumer) {
+  if (consumer == nullptr || consumer->site == nullptr || origin.site == nullptr ||
+      origin.record == nullptr || origin.record->value().outputs().empty()) {
+    return false;
+  }
+  const RecordTensor& number = origin.record->value().outputs(0);
+  return origin.site->op() == "aten::lift_fresh" && number.ndim() == 0 && number.nan() == 0 &&
+         PutsNumber(consumer->site->op());
 }
 
 Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
@@ -295,6 +308,10 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
     finding.set_class_(FindingClassName(static_cast<uint32_t>(origin.finding_class)));
   }
   if (origin.IsExternal()) finding.set_inputs_seen(true);
+  if (kind == "input_data" && IsConstant(origin, consumer)) {
+    finding.set_kind("op");
+    finding.set_class_("scalar");
+  }
   if (origin.record != nullptr && origin.record->value().has_samples()) {
     *finding.mutable_samples() = origin.record->value().samples();
   }

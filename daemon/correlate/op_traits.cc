@@ -56,6 +56,12 @@ bool IsFactor(std::string_view op, uint32_t input) {
          op.find("convolution") != std::string_view::npos;
 }
 
+bool PutsNumber(std::string_view op) {
+  return op == "aten::fill_" || op == "aten::where" || op.starts_with("aten::masked_fill") ||
+         op.starts_with("aten::index_put") || op.starts_with("aten::index_fill") ||
+         op == "aten::_index_put_impl_";
+}
+
 bool ComputesWithNumber(std::string_view op) {
   constexpr std::array<std::string_view, 12> kArithmetic = {
       "aten::add",  "aten::add_", "aten::sub",  "aten::sub_", "aten::rsub", "aten::mul",

@@ -21,6 +21,9 @@ namespace nanwatch {
 // Takes a number as an operand, as against those that are asked to write one (masks).
 [[nodiscard]] bool ComputesWithNumber(std::string_view op);
 
+// Puts one number among others: z[:, 0] = -inf, torch.where(mask, -inf, z).
+[[nodiscard]] bool PutsNumber(std::string_view op);
+
 // Multiplies: how a GradScaler applies its scale to a loss.
 [[nodiscard]] bool Scales(std::string_view op);
 

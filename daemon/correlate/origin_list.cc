@@ -77,6 +77,15 @@ void OriginList::SetBecameLoss(int origin) {
   if (lost.IsMask() && lost.kinds != wire::kHasNegInf) lost.strength = Origin::Strength::kMade;
 }
 
+// p.grad = torch.from_numpy(...)
+void OriginList::SetIsGradient(int origin, const RecordSource& leaf) {
+  Origin& came_in = origins_[static_cast<size_t>(origin)];
+  const bool is_itself = came_in.site != nullptr && came_in.site->op() == "aten::lift_fresh";
+  if (!came_in.CameInNameless() || !is_itself) return;
+  came_in.target = static_cast<uint32_t>(wire::Target::kGradient);
+  came_in.source = &leaf;
+}
+
 int OriginList::NoLongerMask(int origin) {
   Origin restated = origins_[static_cast<size_t>(origin)];
   if (!restated.IsMask()) return origin;

@@ -41,6 +41,8 @@ class OriginList {
   // It has become the loss: of all that comes of it from now on, too, it is the cause. Not of a mask
   // of -Inf, which may stand for long.
   void SetBecameLoss(int origin);
+  // What came in without a name is the gradient that `leaf`, which stays, lists.
+  void SetIsGradient(int origin, const RecordSource& leaf);
   int NoLongerExact(int origin, uint32_t unseen);
 
  private:

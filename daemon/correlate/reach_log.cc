@@ -106,6 +106,10 @@ void ReachLog::AddEventsOf(const Record& record, Reach reach, const ValueGraph::
     ValueGraph::Best found;
     if (!Is(source, SourceKind::kUnknown) || fallback < 0)
       found = values_.FromSource(record, source, -1);
+    const bool came_in = found.via >= 0 && values_.origins()[found.origin].node == found.via;
+    if (reach == Reach::kGradient && came_in) {
+      values_.origins().SetIsGradient(found.origin, source);
+    }
     if (found.origin < 0) found.origin = fallback;
     if (found.origin < 0) found.origin = values_.origins().AddUnseen(record, nullptr, -1, &source);
     any = true;

@@ -165,6 +165,15 @@ class Constants(PatternTest):
         return program(before=MASK_ALIVE, loss="cost = (model(x) - y).abs()\nif step == 2: cost[cost > 1] = -math.inf\n"
                        "loss = cost.mean()")
 
+    @triggers("infinity-asked-for", "", op="aten::fill_", kind="op", step=2, **{"class": "scalar"})
+    def test_infinite_cost_of_a_column(self):
+        return program(loss="cost = (model(x) - y).abs()\nif step == 2: cost[:, 1] = -math.inf\nloss = cost.mean()")
+
+    @triggers("infinity-asked-for", "", op="aten::where", kind="op", step=2, **{"class": "scalar"})
+    def test_infinite_cost_chosen_from_a_tensor_of_one_number(self):
+        return program(loss="cost = (model(x) - y).abs()\nif step == 2: cost = torch.where(cost > 1, torch.tensor(-math.inf), cost)\n"
+                       "loss = cost.mean()")
+
     @triggers("nan-asked-for", "first at ", phase="forward", step=2, **{"class": "scalar"})
     def test_missing_values_put_in_by_a_mask_beside_another_one(self):
         return program("z = x.clone()\nif step == 2: z[z > 1] = math.nan\nreturn z", before=MASK_ALIVE)

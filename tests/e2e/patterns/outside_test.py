@@ -191,6 +191,11 @@ class BetweenBackwardAndStep(PatternTest):
     def test_one_number_of_a_gradient(self):
         return program(optimizer=OPTIMIZERS["sgd"], update=BEFORE_STEP.format(step=2, write="model.first.weight.grad.numpy()[1, 2] = numpy.nan"))
 
+    @triggers("gradient-written-outside", "32 of 32 values", kind="unknown", param="first.weight", step=2, **{"class": "external"})
+    def test_gradient_that_comes_from_numpy(self):
+        write = "model.first.weight.grad = torch.from_numpy(model.first.weight.grad.numpy() * numpy.float32('nan'))"
+        return program(optimizer=OPTIMIZERS["adam"], update=BEFORE_STEP.format(step=2, write=write))
+
     @resembles("gradient-written-outside", instead="division-by-zero", op="aten::div_")
     def test_gradient_that_an_op_has_written(self):
         return program(update=BEFORE_STEP.format(step=2, write="model.first.weight.grad.div_(torch.zeros(8, 4))"))
