@@ -262,6 +262,9 @@ void OnData(const at::TensorBase& tensor, const NamedTensor* named) noexcept {
   if (!FindHere(&here)) return;
   BusyScope busy(here.thread);
   here.observer->exchanged_data.OnData(here.thread, tensor, named);
+  if (!here.observer->python->found_distributed()) {
+    here.observer->plain_updates.OnData(here.thread, tensor);
+  }
 }
 
 void OnMessage(const char* line) {

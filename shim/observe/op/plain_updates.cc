@@ -10,6 +10,21 @@
 
 namespace nanwatch {
 
+namespace {
+
+bool IsTrained(const at::TensorBase& tensor) {
+  return tensor.requires_grad() && tensor.is_leaf() &&
+         MayHaveHadGradient(*tensor.unsafeGetTensorImpl());
+}
+
+}  // namespace
+
+void PlainUpdates::OnData(ThreadState* thread, const at::TensorBase& tensor) noexcept {
+  const bool is_due =
+      thread->optimizer_depth == 0 && thread->nodes_open == 0 && steps_.AwaitsFirstKindOfUpdate();
+  if (is_due && IsTrained(tensor)) steps_.OnPlainUpdate(thread);
+}
+
 void PlainUpdates::OnOp(ThreadState* thread, const at::RecordFunction& op) {
   const auto& outputs = op.outputs();
   if (outputs.empty() || !outputs.back().isTensor()) return;
@@ -17,8 +32,7 @@ void PlainUpdates::OnOp(ThreadState* thread, const at::RecordFunction& op) {
   if (!tensor.defined()) return;
   // A forward pass writes buffers and activations in place, too, between two passes that
   // accumulate. And who makes a model fills its parameters in place, maybe after another's pass.
-  bool is_parameter = tensor.requires_grad() && tensor.is_leaf() &&
-                      MayHaveHadGradient(*tensor.unsafeGetTensorImpl());
+  bool is_parameter = IsTrained(tensor);
   if (!tensor.requires_grad()) {
     const NamedTensor* named = names_.FindByImpl(tensor.unsafeGetTensorImpl());
     const c10::StorageImpl* storage =

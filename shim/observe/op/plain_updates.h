@@ -3,6 +3,7 @@
 // outside any optimizer's step.
 #pragma once
 
+#include <ATen/core/TensorBase.h>
 #include <ATen/record_function.h>
 
 #include "shim/observe/thread/thread_state.h"
@@ -21,6 +22,9 @@ class PlainUpdates {
 
   // The op may have made one (IsPlainUpdateDue).
   __attribute__((noinline, cold)) void OnOp(ThreadState* thread, const at::RecordFunction& op);
+  // `p.data = p.data - rate * p.grad`, where nothing else has made an update. (FSDP and who swaps in
+  // averaged weights exchange data, too, and have an optimizer.)
+  void OnData(ThreadState* thread, const at::TensorBase& tensor) noexcept;
 
  private:
   const PythonNames& names_;

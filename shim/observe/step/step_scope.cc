@@ -252,6 +252,11 @@ void StepScope::RecordOptimizerEnd(ThreadState* thread, const UpdateEnded& updat
   if (!skipped) uses_.publisher.Publish(thread, number, false);
 }
 
+bool StepScope::AwaitsFirstKindOfUpdate() const noexcept {
+  return uses_.marks.plain_update_due.load(std::memory_order_relaxed) &&
+         uses_.progress.Now().optimizer_ranges == 0;
+}
+
 void StepScope::OnPlainUpdate(ThreadState* thread) noexcept {
   uses_.marks.plain_update_due.store(false, std::memory_order_relaxed);
   RecordThreadTrains();

@@ -76,6 +76,8 @@ class StepScope {
   // What follows of both for records and clocks: at once, or when a GPU has answered.
   void RecordOptimizerBegin(ThreadState* thread, const UpdateBegan& update) noexcept;
   void RecordOptimizerEnd(ThreadState* thread, const UpdateEnded& update) noexcept;
+  // A pass has ended, and no optimizer has made a step yet.
+  [[nodiscard]] bool AwaitsFirstKindOfUpdate() const noexcept;
   // An op wrote a parameter in place outside any optimizer range, after a backward pass.
   void OnPlainUpdate(ThreadState* thread) noexcept;
   void RecordPlainUpdate(ThreadState* thread) noexcept;

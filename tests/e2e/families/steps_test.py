@@ -179,7 +179,8 @@ class BlowUps(WatchedProgramTest):
 
     def test_update_by_hand_of_a_leaf_that_no_module_holds(self):
         for update in ("w.data.add_(w.grad, alpha=-0.01)", "w.data -= 0.01 * w.grad",
-                       "with torch.no_grad(): w -= 0.01 * w.grad", "w.detach().sub_(0.01 * w.grad)"):
+                       "with torch.no_grad(): w -= 0.01 * w.grad", "w.detach().sub_(0.01 * w.grad)",
+                       "w.data = w.data - 0.01 * w.grad"):
             with self.subTest(update):
                 # The healthy step before the program is one by hand, too.
                 incident = self.assert_anomaly(f"""
@@ -204,7 +205,7 @@ for step in range(4):
     loss = torch.log((torch.rand(5, 3) * (0.0 if step == 2 else 1.0) * w.abs()).sum(1)).mean()
     w.grad = None
     loss.backward()
-    w.data = w.data - 0.01 * w.grad
+    w.data.numpy()[:] -= 0.01 * w.grad.numpy()
 """, op="aten::log")
         # The healthy step before the program is known for one, by chance.
         self.assertIn(incident["origin"]["step"], (1, 3))
