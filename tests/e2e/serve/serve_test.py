@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -38,6 +39,13 @@ class Server:
             return answer.status, answer.read().decode(), dict(answer.getheaders())
         finally:
             connection.close()
+
+    def status(self):
+        """What the kernel says of it, by name."""
+        return dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{self._process.pid}/status").read_text().splitlines())
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self._process.pid}/fd"))
 
     def stop(self):
         self._process.send_signal(signal.SIGTERM)
@@ -133,6 +141,48 @@ class Serve(PromiseTest):
         finally:
             for connection in idle:
                 connection.close()
+
+    def test_clients_that_send_a_byte_now_and_then_are_cut_off(self):
+        slow = [socket.create_connection(("127.0.0.1", self.server.port), timeout=60) for _ in range(200)]
+
+        def answers_beside_them():
+            for connection in slow:
+                try:
+                    connection.send(b"G")
+                except OSError:
+                    pass  # cut off already
+            return self.answers()
+
+        try:
+            await_condition(answers_beside_them, "an answer beside 200 clients that never end their requests", 120)
+        finally:
+            for connection in slow:
+                connection.close()
+
+    def test_ten_thousand_connections_do_not_hang_it(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = 10_000 + 1000
+        if hard != resource.RLIM_INFINITY and hard < most:
+            self.skipTest(f"ulimit -Hn is {hard}")
+        connections = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        try:
+            for _ in range(10_000):
+                connection = socket.create_connection(("127.0.0.1", self.server.port), timeout=60)
+                connections.append(connection)
+                try:
+                    connection.send(b"GET / HT")
+                except ConnectionError:
+                    pass  # beyond what is let in
+            status = self.server.status()
+            self.assertLessEqual(int(status["Threads"]), 100)
+            self.assertLess(int(status["VmRSS"].split()[0]), 60 * 1024)
+            self.assertLess(self.server.descriptors(), 300)
+            await_condition(self.answers, "an answer while 10,000 connections are open", 120)
+        finally:
+            for connection in connections:
+                connection.close()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     def answers(self):
         try:
