@@ -94,7 +94,8 @@ Places FindPlaces(const Environment& environment) {
   }
   if (places.is_beside()) {
     places.note = "the database is in " + places.state_dir +
-                  " until the next boot, because the state directory cannot be used";
+                  " until the next boot, because the state directory cannot be used: 'nanwatch "
+                  "doctor' says why";
   }
   return places;
 }

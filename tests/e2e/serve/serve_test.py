@@ -26,8 +26,8 @@ TOKEN = "0123456789abcdef0123"
 class Server:
     """`nanwatch serve` on a port that the kernel chose."""
 
-    def __init__(self, workplace, *options, listen="127.0.0.1:0"):
-        self._process = subprocess.Popen([NANWATCH, "serve", "--listen", listen, *options], env=workplace.watched, stderr=subprocess.PIPE, text=True)
+    def __init__(self, workplace, *options, listen="127.0.0.1:0", **environment):
+        self._process = subprocess.Popen([NANWATCH, "serve", "--listen", listen, *options], env=workplace.watched | environment, stderr=subprocess.PIPE, text=True)
         said = self._process.stderr.readline()
         self.port = int(re.search(r":(\d+)/", said)[1])
 
@@ -94,6 +94,37 @@ class Serve(PromiseTest):
 
     def test_health_is_told(self):
         self.assertEqual(self.server.get("/healthz")[:2], (200, "ok\n"))
+
+    def test_a_database_that_cannot_be_read_is_not_one_without_runs(self):
+        state, segments = self.workplace.folder / "spoilt", self.workplace.folder / "no-segments"
+        for folder in (state, segments):
+            folder.mkdir(mode=0o700)
+        (state / "nanwatch.db").write_bytes(b"x" * 8192)
+        server = Server(self.workplace, NANWATCH_STATE_DIR=str(state), NANWATCH_DIR=str(segments))
+        self.addCleanup(server.stop)
+        said = server.get("/healthz")[1].strip()
+        self.assertRegex(said, "the database cannot be read: .*: move it away, or set NANWATCH_STATE_DIR to another directory$")
+        for path in ("/healthz", "/runs/known", "/api/v1/runs/known/verdict"):
+            self.assertEqual(server.get(path)[:2], (503, said + "\n"), path)
+        self.assertEqual(json.loads(server.get("/api/v1/runs")[1])["database_error"], said)
+        self.assertIn("nanwatch_database_readable 0\n", server.get("/metrics")[1])
+        if browser.CHROMIUM:
+            window = browser.Browser()
+            self.addCleanup(window.close)
+            window.shape()
+            window.open(f"http://127.0.0.1:{server.port}/")
+            self.assertEqual(window.evaluate("document.getElementById('runs').textContent"), said)
+            self.assertEqual(window.complaints, [])
+
+    def test_the_page_is_opened_when_that_is_asked_for(self):
+        tools, opened, page = (self.workplace.folder / name for name in ("tools", "opened", "opened.html"))
+        tools.mkdir()
+        (tools / "xdg-open").write_text(f'#!/bin/sh\necho "$1" > {opened}.new && mv {opened}.new {opened}\n')
+        (tools / "xdg-open").chmod(0o755)
+        subprocess.run([NANWATCH, "report", self.run_id, "--html", page, "--open"], check=True, stderr=subprocess.DEVNULL,
+                       env=self.workplace.watched | {"PATH": f"{tools}:{os.environ['PATH']}"})
+        await_condition(opened.exists, "the page is opened")
+        self.assertEqual(opened.read_text().strip(), str(page))
 
     def test_paths_that_are_none_are_not_found(self):
         for path in ("/nothing", "/runs/", "/runs/x/y", "/api/v1/runs/", f"/api/v1/runs/{self.run_id}/else", "/../etc/passwd", "//", "/runs/%00"):
