@@ -9,6 +9,7 @@
 #include "daemon/base/directories.h"
 #include "daemon/fleet/otlp_logs.h"
 #include "daemon/report/cell_text.h"
+#include "tools/places.h"
 
 namespace nanwatch {
 namespace {
@@ -62,7 +63,7 @@ uint64_t Forwarder::Step() {
   const Result<std::vector<FleetRow>> rows = outbox_->Pending(sent_, rows_max_, kForwardBytesMax);
   if (!rows.ok()) {
     outbox_.reset();
-    return TryLater(rows.status(), 0);
+    return TryLater(Explained(rows.status()), 0);
   }
   if (rows->empty()) {
     if (change.ok()) seen_change_ = *change;
@@ -83,6 +84,13 @@ uint64_t Forwarder::NothingWaits() {
   return kNoOutboxNs;
 }
 
+// kNotFound says itself what to do.
+Status Forwarder::Explained(const Status& why) const {
+  return why.kind() == ErrorKind::kNotFound
+             ? why
+             : UnreadableDatabase(why, DatabasePath(options_.state_dir));
+}
+
 // The daemon may have made a new database, or not made one yet.
 Status Forwarder::OpenOutbox() {
   const uint64_t inode = InodeOf(DatabasePath(options_.state_dir));
@@ -90,7 +98,7 @@ Status Forwarder::OpenOutbox() {
   outbox_.reset();
   seen_change_.reset();
   Result<OutboxReader> opened = OutboxReader::Open(options_.state_dir);
-  if (!opened.ok()) return opened.status();
+  if (!opened.ok()) return Explained(opened.status());
   outbox_ = *std::move(opened);
   outbox_inode_ = inode;
   if (trouble_.kind() == ErrorKind::kNotFound) trouble_ = Status();

@@ -60,6 +60,7 @@ class Forwarder {
   [[nodiscard]] uint64_t rejected() const { return rejected_; }          // for good
 
  private:
+  [[nodiscard]] Status Explained(const Status& why) const;
   Status OpenOutbox();
   uint64_t NothingWaits();
   uint64_t SendRows(const std::vector<FleetRow>& rows);

@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kCandidatesShown = 5;
 constexpr int kNewestStepsMax = 256;
+// A database that was locked until SQLite gave up is not waited for again at once.
+constexpr uint64_t kLockedPauseNs = 1'000'000'000;
 
 void SortNewestFirst(std::vector<SeenRun>& runs) {
   std::sort(runs.begin(), runs.end(), [](const SeenRun& a, const SeenRun& b) {
@@ -40,24 +42,6 @@ void DropFormerLaunches(const std::string& job, std::vector<RunFacts>& facts) {
   });
 }
 
-std::string AdviceFor(ErrorKind kind, const std::string& database) {
-  switch (kind) {
-    case ErrorKind::kBusy:
-      return ": another process holds it, try again ('fuser " + database + "' names that process)";
-    case ErrorKind::kCorrupt:
-      return ": move it away, or set NANWATCH_STATE_DIR to another directory";
-    case ErrorKind::kPermission:
-      return ": it has to be your own file in a directory of your own";
-    case ErrorKind::kFull:
-      return ": make room there";
-    case ErrorKind::kResources:
-    case ErrorKind::kIo:
-      return ": try again, and see whether the file system there is in order ('dmesg')";
-    default:
-      return "";  // said already
-  }
-}
-
 }  // namespace
 
 std::vector<std::string> Observations::SegmentNames() const {
@@ -68,6 +52,7 @@ std::vector<std::string> Observations::SegmentNames() const {
 
 Store* Observations::Database() {
   if (store_.has_value()) return &*store_;
+  if (clock_.monotonic_ns() < locked_until_ns_) return nullptr;
   store_status_ = places_.state_status;
   if (!store_status_.ok()) return nullptr;
   Result<Store> opened = Store::OpenForReading(places_.database);
@@ -76,15 +61,17 @@ Store* Observations::Database() {
     return &*store_;
   }
   if (opened.status().kind() != ErrorKind::kNotFound) store_status_ = opened.status();
+  if (opened.status().kind() == ErrorKind::kBusy)
+    locked_until_ns_ = clock_.monotonic_ns() + kLockedPauseNs;
   return nullptr;
 }
 
 Status Observations::DatabaseStatus() {
   Database();
   if (store_status_.ok()) return store_status_;
-  const std::string advice =
-      places_.state_status.ok() ? AdviceFor(store_status_.kind(), places_.database) : "";
-  return {store_status_.kind(), "the database cannot be read: " + store_status_.message() + advice};
+  if (!places_.state_status.ok())
+    return {store_status_.kind(), "the database cannot be read: " + store_status_.message()};
+  return UnreadableDatabase(store_status_, places_.database);
 }
 
 std::vector<SeenRun> Observations::RunsInSegments(const std::optional<std::string>& job) {

@@ -123,13 +123,14 @@ class Observations {
   [[nodiscard]] std::string SegmentPath(const std::string& name) const {
     return places_.segment_dir + "/" + name;
   }
-  // Opened when first asked for, and again later while there is none yet.
+  // Opened when first asked for, and again later while there is none yet or it is locked.
   Store* Database();
 
   Places places_;
   SystemClock clock_;
   std::optional<Store> store_;
   Status store_status_;
+  uint64_t locked_until_ns_ = 0;  // of the clock; until then the database is not asked for again
   std::vector<UnreadableFile> foreign_;
   std::map<std::string, OpenSegment> open_segments_;  // by file name
 };

@@ -42,6 +42,24 @@ bool IsChosen(const Environment& environment, const Places& places) {
   return !environment(wire::kEnvStateDir).empty() && access(places.database.c_str(), F_OK) == 0;
 }
 
+std::string AdviceFor(ErrorKind kind, const std::string& database) {
+  switch (kind) {
+    case ErrorKind::kBusy:
+      return ": another process holds it, try again ('fuser " + database + "' names that process)";
+    case ErrorKind::kCorrupt:
+      return ": move it away, or set NANWATCH_STATE_DIR to another directory";
+    case ErrorKind::kPermission:
+      return ": it has to be your own file in a directory of your own";
+    case ErrorKind::kFull:
+      return ": make room there";
+    case ErrorKind::kResources:
+    case ErrorKind::kIo:
+      return ": try again, and see whether the file system there is in order ('dmesg')";
+    default:
+      return "";  // said already
+  }
+}
+
 }  // namespace
 
 Places FindPlaces(const Environment& environment) {
@@ -76,7 +94,8 @@ Places FindPlaces(const Environment& environment) {
   }
   if (places.is_beside()) {
     places.note = "the database is in " + places.state_dir +
-                  " until the next boot, because the state directory cannot be used";
+                  " until the next boot, because the state directory cannot be used: 'nanwatch "
+                  "doctor' says why";
   }
   return places;
 }
@@ -139,6 +158,11 @@ std::string JobInAnotherPlace(const std::string& segment_dir, const std::string&
     }
   }
   return "";
+}
+
+Status UnreadableDatabase(const Status& why, const std::string& database) {
+  return {why.kind(),
+          "the database cannot be read: " + why.message() + AdviceFor(why.kind(), database)};
 }
 
 }  // namespace nanwatch

@@ -46,6 +46,9 @@ struct OtherPlace {
 // way.
 [[nodiscard]] std::string NoRunIsKnown(const Places& places);
 
+// Why this database cannot be read and what to do, a sentence.
+[[nodiscard]] Status UnreadableDatabase(const Status& why, const std::string& database);
+
 // The database that process `pid` has open, "" if that is unknown.
 [[nodiscard]] std::string DatabaseOfProcess(int pid);
 

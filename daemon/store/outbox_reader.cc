@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/store/outbox_reader.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
 
 #include "daemon/base/directories.h"
+#include "daemon/store/database_file.h"
 #include "daemon/store/outbox_marker.h"
 #include "verdict.pb.h"
 
@@ -97,17 +96,14 @@ Result<OutboxLoss> ReadLoss(const Database& database) {
 }
 
 Result<OutboxReader> OutboxReader::Open(const std::string& state_dir) {
-  const std::string path = DatabasePath(state_dir);
-  struct stat info {};
   const Status none = NoOutbox(state_dir);
-  if (stat(path.c_str(), &info) != 0) return none;
-  Result<Database> database = Database::Open(path, Database::Access::kRead);
-  if (!database.ok()) return database.status();
+  Result<OpenedDatabase> opened = OpenDatabaseForReading(DatabasePath(state_dir));
+  if (!opened.ok()) return opened.status().kind() == ErrorKind::kNotFound ? none : opened.status();
   const Result<int64_t> tables =
-      database->Ask("SELECT COUNT(*) FROM sqlite_master WHERE name = 'outbox_self'");
+      opened->database.Ask("SELECT COUNT(*) FROM sqlite_master WHERE name = 'outbox_self'");
   if (!tables.ok()) return tables.status();
   if (*tables == 0) return none;
-  return OutboxReader(*std::move(database), state_dir);
+  return OutboxReader(std::move(opened->database), state_dir);
 }
 
 Status OutboxReader::IsKept() const {

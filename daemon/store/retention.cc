@@ -2,8 +2,11 @@
 #include "daemon/store/retention.h"
 
 #include <algorithm>
+#include <string_view>
+#include <vector>
 
 #include "daemon/store/rows.h"
+#include "daemon/store/step_thinning.h"
 #include "daemon/store/store.h"
 
 namespace nanwatch {
@@ -60,22 +63,42 @@ Result<int64_t> Retention::ThinTrails(int64_t run) {
   return database_.Changes();
 }
 
-// Every other one of the older three quarters: what is long ago is kept ever more coarsely.
+// Of the older three quarters: what is long ago is kept ever more coarsely.
 Status Retention::ThinSteps(int64_t run, int64_t added) {
   Result<int64_t*> count =
       CountAfter(step_counts_, "SELECT COUNT(*) FROM step WHERE run = ?1", run, added);
   if (!count.ok()) return count.status();
   while (static_cast<uint64_t>(**count) > kStepsPerRunMax) {
-    Result<Statement> thin = database_.Prepare(
-        "DELETE FROM step WHERE run = ?1 AND number IN (SELECT number FROM"
-        " (SELECT number, ROW_NUMBER() OVER (ORDER BY number) AS place FROM step WHERE run = ?1)"
-        " WHERE place % 2 = 0 AND place < ?2)");
-    if (!thin.ok()) return thin.status();
-    if (Status thinned = thin->Bind(1, run).Bind(2, **count * 3 / 4).Run(); !thinned.ok())
-      return thinned;
-    **count -= database_.Changes();
+    Result<int64_t> dropped = DropSteps(run, **count * 3 / 4);
+    if (!dropped.ok()) return dropped.status();
+    if (*dropped == 0) break;  // the count was wrong
+    **count -= *dropped;
   }
   return Status();
+}
+
+// Of the oldest so many; how many went.
+Result<int64_t> Retention::DropSteps(int64_t run, int64_t of_oldest) {
+  Result<Statement> read =
+      database_.Prepare("SELECT number, body FROM step WHERE run = ?1 ORDER BY number LIMIT ?2");
+  if (!read.ok()) return read.status();
+  read->Bind(1, run).Bind(2, of_oldest);
+  std::vector<int64_t> numbers;
+  std::vector<StepSummary> steps;
+  for (Result<bool> row = read->Next(); !row.ok() || *row; row = read->Next()) {
+    if (!row.ok()) return row.status();
+    numbers.push_back(read->Integer(0));
+    const std::string_view body = read->Bytes(1);
+    // One that makes no sense has no peaks.
+    (void)steps.emplace_back().ParseFromArray(body.data(), static_cast<int>(body.size()));
+  }
+  Result<Statement> drop = database_.Prepare("DELETE FROM step WHERE run = ?1 AND number = ?2");
+  if (!drop.ok()) return drop.status();
+  const std::vector<size_t> places = StepsToDrop(steps);
+  for (const size_t place : places) {
+    if (Status done = drop->Bind(1, run).Bind(2, numbers[place]).Run(); !done.ok()) return done;
+  }
+  return static_cast<int64_t>(places.size());
 }
 
 Status Retention::ThinStats(int64_t run) {

@@ -37,6 +37,8 @@ class Retention {
 
   Result<int64_t*> CountAfter(Counts& counts, const char* sql, int64_t run, int64_t added);
 
+  Result<int64_t> DropSteps(int64_t run, int64_t of_oldest);
+
   const Database& database_;
   Counts record_counts_;
   Counts step_counts_;

@@ -12,7 +12,10 @@
 namespace nanwatch {
 namespace {
 
+// What writes here holds its lock for moments. A reader says sooner that it waits in vain: a person
+// waits for it.
 constexpr int kBusyTimeoutMs = 2000;
+constexpr int kBusyReaderTimeoutMs = 1000;
 
 // kIo is said of the disk only: a database that gives it for long may be moved aside.
 ErrorKind KindOf(int code, sqlite3* database) {
@@ -121,7 +124,7 @@ Result<Database> Database::Open(const std::string& path, Access access) {
   const int code = sqlite3_open_v2(path.c_str(), &raw, flags, nullptr);
   Database database(raw);
   if (code != SQLITE_OK) return Failure(code, raw).WithContext(path);
-  sqlite3_busy_timeout(raw, kBusyTimeoutMs);
+  sqlite3_busy_timeout(raw, write ? kBusyTimeoutMs : kBusyReaderTimeoutMs);
   return database;
 }
 

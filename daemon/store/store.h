@@ -35,7 +35,7 @@ inline constexpr uint64_t kRecordsPerRunJudgedLeast = 500;
 inline constexpr uint64_t kFirstRecordsPerRun = 4'000;  // the first and the newest stay
 inline constexpr int kTrailsPerRunMax = 64;  // beyond, the first half and the newest stay
 inline constexpr uint64_t kStepsPerRunMax =
-    4'096;  // beyond, every other one of the older is dropped
+    4'096;  // beyond, some of the older are dropped, and no peak (step_thinning.h)
 // Snapshots of parameters (some 25 KiB each for 200 of them): beyond, every other one is dropped of
 // all but the newest.
 inline constexpr uint64_t kStatsPerRunMax = 32;

@@ -5,7 +5,7 @@
     wheel.py --prefix PREFIX --version VERSION --out DIR
 
 The format is that of https://packaging.python.org/en/latest/specifications/binary-distribution-format/. The tag names the
-oldest glibc on which everything in it loads."""
+oldest glibc on whose systems everything in it loads, as `auditwheel show` finds it."""
 import argparse
 import base64
 import hashlib
@@ -18,8 +18,25 @@ import sys
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-# The oldest that pip knows by number; torch's own wheels ask for 2.28.
-OLDEST_GLIBC = (2, 17)
+# The newest versions of symbols in each manylinux tag, as auditwheel 6.8 has them for x86_64: a host with that glibc has a
+# libstdc++ and a libgcc_s of its time. torch's own wheels ask for 2.28.
+TAGS = (
+    #  glibc    GLIBCXX       CXXABI        GCC
+    ((2, 17), (3, 4, 19), (1, 3, 7), (4, 8, 0)),
+    ((2, 24), (3, 4, 22), (1, 3, 10), (4, 8, 0)),
+    ((2, 26), (3, 4, 22), (1, 3, 10), (4, 8, 0)),
+    ((2, 27), (3, 4, 24), (1, 3, 11), (7, 0, 0)),
+    ((2, 28), (3, 4, 24), (1, 3, 11), (7, 0, 0)),
+    ((2, 31), (3, 4, 28), (1, 3, 12), (7, 0, 0)),
+    ((2, 34), (3, 4, 29), (1, 3, 13), (7, 0, 0)),
+    ((2, 35), (3, 4, 30), (1, 3, 13), (12, 0, 0)),
+    ((2, 36), (3, 4, 30), (1, 3, 13), (12, 0, 0)),
+    ((2, 38), (3, 4, 30), (1, 3, 13), (12, 0, 0)),
+    ((2, 39), (3, 4, 33), (1, 3, 15), (14, 0, 0)),
+    ((2, 40), (3, 4, 33), (1, 3, 15), (14, 0, 0)),
+    ((2, 41), (3, 4, 33), (1, 3, 15), (14, 0, 0)),
+)
+SYMBOLS = ("GLIBC", "GLIBCXX", "CXXABI", "GCC")
 
 METADATA = """\
 Metadata-Version: 2.1
@@ -45,11 +62,11 @@ nanwatchd = nanwatch.__main__:nanwatchd
 """
 
 
-def newest_glibc(file):
-    """The newest GLIBC_x.y that the file asks for; None for one that is not dynamically linked."""
+def versions_of(file):
+    """The versions of symbols that the file asks for, as (library's name of them, numbers)."""
     text = subprocess.run(["objdump", "--private-headers", file], capture_output=True, text=True, check=True).stdout
-    versions = [tuple(map(int, found.split("."))) for found in re.findall(r"\bGLIBC_(\d+\.\d+)\b", text)]
-    return max(versions, default=None)
+    found = re.findall(rf"\b({'|'.join(SYMBOLS)})_(\d+(?:\.\d+)+)\b", text)
+    return [(name, tuple(map(int, numbers.split(".")))) for name, numbers in found]
 
 
 def is_elf(file):
@@ -57,10 +74,17 @@ def is_elf(file):
         return opened.read(4) == b"\x7fELF"
 
 
+def oldest_glibc(needed):
+    """The oldest glibc whose hosts have all of these versions."""
+    for tag in TAGS:
+        if all(numbers <= tag[SYMBOLS.index(name)] for name, numbers in needed):
+            return tag[0]
+    sys.exit("wheel: its programs ask for more than the newest tag in the table TAGS allows: add newer tags there")
+
+
 def platform_tag(files):
-    needed = [newest_glibc(file) for file in files if is_elf(file)]
-    newest = max([OLDEST_GLIBC, *filter(None, needed)])
-    return "manylinux_{}_{}_{}".format(*newest, platform.machine())
+    needed = [version for file in files if is_elf(file) for version in versions_of(file)]
+    return "manylinux_{}_{}_{}".format(*oldest_glibc(needed), platform.machine())
 
 
 def digest(data):

@@ -42,6 +42,7 @@ PAUSES = {
     "e2e/ranks/slurm.py": (1, POLL),
     "e2e/promises/programs/children.py": (1, POLL),
     "e2e/ranks/programs/slow_threads.c": (1, "threads that are to be slow: whichever comes first, what is asserted holds"),
+    "e2e/stats/programs/long_training.py": (1, POLL),
     "e2e/wrong_use/bad_input_test.cc": (1, POLL),
     "e2e/wrong_use/tool_process.cc": (1, POLL),
     "fakes/cuda/fake_cuda.cc": (2, DEVICE + "; and how long its driver takes to end"),

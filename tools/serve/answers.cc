@@ -35,6 +35,10 @@ HttpAnswer NotFound() {
           .body = "there is nothing here: / lists the runs, /metrics has them for Prometheus\n"};
 }
 
+HttpAnswer Unreadable(const Status& database) {
+  return {.status = 503, .body = database.message() + "\n"};
+}
+
 Json RunAsJson(const TableRun& run) {
   return RunJson({.id = run.id,
                   .job = run.job,
@@ -73,6 +77,8 @@ class Answers::Reader {
       document["runs"].push_back(RunAsJson(run));
       all->names.emplace_back(run.id, run.job);
     }
+    // Without it an empty list would say that there is no run.
+    if (!readable) document["database_error"] = all->database_status.message();
     all->run_list = TextOf(document);
     all->made_ns = clock.monotonic_ns();
     return all;
@@ -136,8 +142,7 @@ std::shared_ptr<const Answers::OfAllRuns> Answers::AllRuns() {
 
 HttpAnswer Answers::Health() {
   const Status status = AllRuns()->database_status;
-  if (status.ok()) return {.body = "ok\n"};
-  return {.status = 503, .body = status.message() + "\n"};
+  return status.ok() ? HttpAnswer{.body = "ok\n"} : Unreadable(status);
 }
 
 const Answers::OfOneJob& Answers::OneJob(const std::string& job) {
@@ -161,7 +166,10 @@ const Answers::OfOneJob& Answers::OneJob(const std::string& job) {
 }
 
 HttpAnswer Answers::OfRun(const std::string& name, const std::string& what) {
-  const Result<std::string> job = JobOfName(AllRuns()->names, name);
+  const std::shared_ptr<const OfAllRuns> all = AllRuns();
+  const Result<std::string> job = JobOfName(all->names, name);
+  // The database may have it.
+  if (!job.ok() && !all->database_status.ok()) return Unreadable(all->database_status);
   if (!job.ok()) return {.status = 404, .body = job.status().message() + "\n"};
   const std::lock_guard lock(jobs_mutex_);
   const OfOneJob& answers = OneJob(*job);

@@ -16,8 +16,9 @@ async function renewRuns(before) {
       const text = await answer.text();
       if (answer.ok && text !== before) {
         before = text;
-        const runs = JSON.parse(text).runs;
-        document.getElementById("runs").replaceChildren(runs.length ? runsTable(runs) : el("p", null, "No run is known yet: start one with 'nanwatch run -- python train.py'."));
+        const {runs, database_error: trouble} = JSON.parse(text);
+        document.getElementById("runs").replaceChildren(runs.length ? runsTable(runs) : el("p", null, trouble || "No run is known yet: start one with 'nanwatch run -- python train.py'."),
+          runs.length && trouble ? el("p", null, trouble) : "");
         document.documentElement.setAttribute("data-drawn", "");
       }
       document.getElementById("foot").textContent = answer.ok ? "" : "the server answered " + answer.status;

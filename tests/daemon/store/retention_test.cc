@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
 #include <vector>
 
 #include "daemon/store/store.h"
@@ -74,6 +76,36 @@ TEST_F(RetentionTest, StepsOfLongAgoAreKeptMoreCoarselyAndTheNewestAllOfThem) {
   for (size_t i = steps.size() - 500; i < steps.size(); ++i) {
     ASSERT_EQ(steps[i].index(), kAll - steps.size() + i);
   }
+}
+
+TEST_F(RetentionTest, NoPeakOfAStepOfLongAgoIsLost) {
+  constexpr uint64_t kAll = 10'000;
+  constexpr uint64_t kRate = 4'321, kPeak = 777, kDip = 1'235, kNan = 2'001, kBad = 2'003;
+  for (uint64_t from = 0; from < kAll; from += 500) {
+    RunBatch batch = BatchOf(1);
+    for (uint64_t i = from; i < from + 500; ++i) {
+      AddStep(batch, i);
+      StepSummary& step = batch.steps.back();
+      step.set_loss(i == kPeak ? 1e6 : i == kNan ? NAN : 2 + 1e-5 * static_cast<double>(i % 10));
+      step.set_gradient_norm(i == kDip ? 1e-6 : 1);
+      step.set_learning_rate(i < kRate ? 0.1 : 0.01);
+      if (i == kBad) step.set_gradients_bad(3);
+      if (i > kBad) step.set_flags(4);
+    }
+    ASSERT_TRUE(store_.Commit({batch}, 1).ok());
+  }
+  std::map<uint64_t, StepSummary> kept;
+  const std::vector<StepSummary> steps = store_.Steps(RunId(1)).value();
+  for (const StepSummary& step : steps) kept[step.index()] = step;
+  ASSERT_LE(kept.size(), kStepsPerRunMax);
+  for (const uint64_t index : {kPeak, kDip, kNan, kBad, kBad + 1})
+    EXPECT_TRUE(kept.contains(index)) << index;
+  double mean = 0;
+  for (const auto& [index, step] : kept) {
+    if (index == kPeak || index == kNan) continue;
+    mean += step.loss() / static_cast<double>(kept.size() - 2);
+  }
+  EXPECT_NEAR(mean, 2 + 4.5e-5, 1e-5) << "what stays is not only peaks";
 }
 
 TEST_F(RetentionTest, SnapshotsOfLongAgoAreKeptMoreCoarselyAndTheNewestAllOfThem) {

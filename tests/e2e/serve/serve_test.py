@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -25,8 +26,8 @@ TOKEN = "0123456789abcdef0123"
 class Server:
     """`nanwatch serve` on a port that the kernel chose."""
 
-    def __init__(self, workplace, *options, listen="127.0.0.1:0"):
-        self._process = subprocess.Popen([NANWATCH, "serve", "--listen", listen, *options], env=workplace.watched, stderr=subprocess.PIPE, text=True)
+    def __init__(self, workplace, *options, listen="127.0.0.1:0", **environment):
+        self._process = subprocess.Popen([NANWATCH, "serve", "--listen", listen, *options], env=workplace.watched | environment, stderr=subprocess.PIPE, text=True)
         said = self._process.stderr.readline()
         self.port = int(re.search(r":(\d+)/", said)[1])
 
@@ -38,6 +39,13 @@ class Server:
             return answer.status, answer.read().decode(), dict(answer.getheaders())
         finally:
             connection.close()
+
+    def status(self):
+        """What the kernel says of it, by name."""
+        return dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{self._process.pid}/status").read_text().splitlines())
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self._process.pid}/fd"))
 
     def stop(self):
         self._process.send_signal(signal.SIGTERM)
@@ -87,6 +95,37 @@ class Serve(PromiseTest):
     def test_health_is_told(self):
         self.assertEqual(self.server.get("/healthz")[:2], (200, "ok\n"))
 
+    def test_a_database_that_cannot_be_read_is_not_one_without_runs(self):
+        state, segments = self.workplace.folder / "spoilt", self.workplace.folder / "no-segments"
+        for folder in (state, segments):
+            folder.mkdir(mode=0o700)
+        (state / "nanwatch.db").write_bytes(b"x" * 8192)
+        server = Server(self.workplace, NANWATCH_STATE_DIR=str(state), NANWATCH_DIR=str(segments))
+        self.addCleanup(server.stop)
+        said = server.get("/healthz")[1].strip()
+        self.assertRegex(said, "the database cannot be read: .*: move it away, or set NANWATCH_STATE_DIR to another directory$")
+        for path in ("/healthz", "/runs/known", "/api/v1/runs/known/verdict"):
+            self.assertEqual(server.get(path)[:2], (503, said + "\n"), path)
+        self.assertEqual(json.loads(server.get("/api/v1/runs")[1])["database_error"], said)
+        self.assertIn("nanwatch_database_readable 0\n", server.get("/metrics")[1])
+        if browser.CHROMIUM:
+            window = browser.Browser()
+            self.addCleanup(window.close)
+            window.shape()
+            window.open(f"http://127.0.0.1:{server.port}/")
+            self.assertEqual(window.evaluate("document.getElementById('runs').textContent"), said)
+            self.assertEqual(window.complaints, [])
+
+    def test_the_page_is_opened_when_that_is_asked_for(self):
+        tools, opened, page = (self.workplace.folder / name for name in ("tools", "opened", "opened.html"))
+        tools.mkdir()
+        (tools / "xdg-open").write_text(f'#!/bin/sh\necho "$1" > {opened}.new && mv {opened}.new {opened}\n')
+        (tools / "xdg-open").chmod(0o755)
+        subprocess.run([NANWATCH, "report", self.run_id, "--html", page, "--open"], check=True, stderr=subprocess.DEVNULL,
+                       env=self.workplace.watched | {"PATH": f"{tools}:{os.environ['PATH']}"})
+        await_condition(opened.exists, "the page is opened")
+        self.assertEqual(opened.read_text().strip(), str(page))
+
     def test_paths_that_are_none_are_not_found(self):
         for path in ("/nothing", "/runs/", "/runs/x/y", "/api/v1/runs/", f"/api/v1/runs/{self.run_id}/else", "/../etc/passwd", "//", "/runs/%00"):
             self.assertEqual(self.server.get(path)[0], 404, path)
@@ -133,6 +172,48 @@ class Serve(PromiseTest):
         finally:
             for connection in idle:
                 connection.close()
+
+    def test_clients_that_send_a_byte_now_and_then_are_cut_off(self):
+        slow = [socket.create_connection(("127.0.0.1", self.server.port), timeout=60) for _ in range(200)]
+
+        def answers_beside_them():
+            for connection in slow:
+                try:
+                    connection.send(b"G")
+                except OSError:
+                    pass  # cut off already
+            return self.answers()
+
+        try:
+            await_condition(answers_beside_them, "an answer beside 200 clients that never end their requests", 120)
+        finally:
+            for connection in slow:
+                connection.close()
+
+    def test_ten_thousand_connections_do_not_hang_it(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = 10_000 + 1000
+        if hard != resource.RLIM_INFINITY and hard < most:
+            self.skipTest(f"ulimit -Hn is {hard}")
+        connections = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        try:
+            for _ in range(10_000):
+                connection = socket.create_connection(("127.0.0.1", self.server.port), timeout=60)
+                connections.append(connection)
+                try:
+                    connection.send(b"GET / HT")
+                except ConnectionError:
+                    pass  # beyond what is let in
+            status = self.server.status()
+            self.assertLessEqual(int(status["Threads"]), 100)
+            self.assertLess(int(status["VmRSS"].split()[0]), 60 * 1024)
+            self.assertLess(self.server.descriptors(), 300)
+            await_condition(self.answers, "an answer while 10,000 connections are open", 120)
+        finally:
+            for connection in connections:
+                connection.close()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     def answers(self):
         try:

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -73,7 +74,8 @@ class BadInputTest : public ::testing::Test {
             {"export", "known", "--format", "jsonl"},
             {"export", "--format", "trace"},
             {"export", "--format", "otlp", "--output", Target()},
-            {"export", "--format", "tensorboard", "--output", Target()}};
+            {"export", "--format", "tensorboard", "--output", Target()},
+            {"forward", "--to", "http://127.0.0.1", "--once"}};
   }
 
   // One sentence with this in it, and nothing was written.
@@ -114,8 +116,16 @@ TEST_F(BadInputTest, ADatabaseThatIsLocked) {
   lock.l_start = 0x40000000;
   lock.l_len = 512;
   ASSERT_EQ(fcntl(held.get(), F_SETLK, &lock), 0);
-  for (const Words& words : {Words{"ps"}, {"report"}, {"export", "--format", "csv"}})
+  for (const Words& words : {Words{"ps"},
+                             {"top", "--once"},
+                             {"tail"},
+                             {"report"},
+                             {"export", "--format", "csv"},
+                             {"forward", "--to", "http://127.0.0.1", "--once"}}) {
+    const auto began = std::chrono::steady_clock::now();
     ExpectRefusal(words, "another process holds it, try again");
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(3)) << Text(words);
+  }
 }
 
 TEST_F(BadInputTest, ARunThatIsNotThere) {

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifests of the guide against the schemas of Kubernetes: `manifests_test.py FOLDER`."""
 import pathlib
+import subprocess
 import sys
+import tempfile
 import unittest
 
 import kubernetes_validate
@@ -32,6 +34,23 @@ class Manifests(unittest.TestCase):
             self.assertLessEqual({mount["name"] for mount in container["volumeMounts"]}, volumes, name)
         environments = [{entry["name"]: entry["value"] for entry in containers[name]["env"]} for name in ("train", "pages")]
         self.assertEqual(environments[0], environments[1])
+
+    def test_the_copy_on_a_node_is_replaced_whole(self):
+        pod = next(yaml.safe_load_all((FOLDER / "daemonset.yaml").read_text()))["spec"]["template"]["spec"]
+        shell, option, script = pod["initContainers"][0]["command"]
+        with tempfile.TemporaryDirectory() as folder:
+            image, host = pathlib.Path(folder, "nanwatch"), pathlib.Path(folder, "host")
+            image.mkdir()
+            host.mkdir()
+            script = script.replace("/host/", f"{host}/").replace(" /nanwatch ", f" {image} ")
+            for version in ("1", "2", "3"):
+                (image / "version").write_text(version)
+                (image / f"only-in-{version}").touch()
+                subprocess.run([shell, option, script], check=True)
+                self.assertEqual((host / "nanwatch/version").read_text(), version)
+                self.assertEqual({path.name for path in (host / "nanwatch").iterdir()}, {"version", f"only-in-{version}"})
+                (image / f"only-in-{version}").unlink()
+            self.assertEqual((host / "nanwatch.old/version").read_text(), "2")
 
 
 if __name__ == "__main__":
