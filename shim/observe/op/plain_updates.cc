@@ -10,15 +10,6 @@
 
 namespace nanwatch {
 
-namespace {
-
-bool IsTrained(const at::TensorBase& tensor) {
-  return tensor.requires_grad() && tensor.is_leaf() &&
-         MayHaveHadGradient(*tensor.unsafeGetTensorImpl());
-}
-
-}  // namespace
-
 void PlainUpdates::OnData(ThreadState* thread, const at::TensorBase& tensor) noexcept {
   const bool is_due =
       thread->optimizer_depth == 0 && thread->nodes_open == 0 && steps_.AwaitsFirstKindOfUpdate();

@@ -3,6 +3,7 @@
 // of a view anew that was written to, and throws where that is not allowed.
 #pragma once
 
+#include <ATen/core/TensorBase.h>
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -36,6 +37,12 @@ inline bool MayHaveHadGradient(const c10::TensorImpl& leaf) {
   if (meta == nullptr) return false;
   const std::lock_guard<std::mutex> lock(meta->mutex_);
   return meta->grad_.defined() || WasEverSet(meta->grad_accumulator_);
+}
+
+// A leaf that may have had a gradient: what a training trains, whoever holds it.
+inline bool IsTrained(const at::TensorBase& tensor) {
+  return tensor.requires_grad() && tensor.is_leaf() &&
+         MayHaveHadGradient(*tensor.unsafeGetTensorImpl());
 }
 
 }  // namespace nanwatch

@@ -6,6 +6,7 @@
 #include "shim/observe/events/poison.h"
 #include "shim/observe/python/names/python_names.h"
 #include "shim/observe/thread/location.h"
+#include "shim/observe/torch/grad_fn.h"
 #include "shim/observe/torch/torch_tensor.h"
 #include "shim/observe/unseen/unobserved_writer.h"
 
@@ -22,7 +23,8 @@ void ExchangedData::OnChange(const char* op, ThreadState* thread, const at::Tens
   const bool is_buffer = named != nullptr && named->kind == NamedTensorKind::kBuffer;
   // Programs that do this do it to all parameters in each step.
   const bool matters = uses_.poison.Poisoned() || uses_.known_bad.Any();
-  if (!matters || (named == nullptr && !uses_.names.IsParameterObject(impl))) return;
+  if (!matters) return;
+  if (named == nullptr && !uses_.names.IsParameterObject(impl) && !IsTrained(tensor)) return;
   PlainTensor plain{};
   wire::Unchecked reason{};
   if (DescribeTensor(tensor, &plain, &reason) != Readable::kYes) return;
