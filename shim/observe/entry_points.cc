@@ -216,16 +216,18 @@ void OnNewRoot(const Layer* root) noexcept try {
 } catch (...) {
 }
 
+// `here`: a Here.
+static void OnReplaced(void* here, const at::TensorBase& tensor, const NamedTensor& named) {
+  const Here& now = *static_cast<const Here*>(here);
+  now.observer->exchanged_data.OnReplaced(now.thread, tensor, named);
+}
+
 void OnRootResult(const at::TensorBase* const* tensors, size_t count) noexcept {
   Here here;
   if (!FindHere(&here)) return;
   here.observer->loss_reads.OnRootResult(here.thread, tensors, count);
   if (!here.observer->known_bad.Any()) return;
-  const auto replaced = [](void* at, const at::TensorBase& tensor, const NamedTensor& named) {
-    const Here& now = *static_cast<const Here*>(at);
-    now.observer->exchanged_data.OnBuffer(now.thread, tensor, named);
-  };
-  here.observer->python->ForEachReplacedBuffer(replaced, &here);
+  here.observer->python->ForEachReplacedBuffer(&OnReplaced, &here);
 }
 
 void OnScale(const at::TensorBase* loss) noexcept {
@@ -315,15 +317,20 @@ void OnSaveEnds(unsigned save, const char* file, bool failed) {
 }
 
 void OnPythonEnds(ExitCall::Ending ending) {
-  Here here;
   // In a notebook it was a cell's, and the kernel went on.
   if (Observer* observer = Made(); observer != nullptr && observer->python != nullptr) {
     if (observer->python->cell_epoch() == 0)
       failed.store(FailedBy(ending), std::memory_order_relaxed);
   }
-  // After an exception nobody knows what has raised it, so steps that were not checked stay so.
-  if (ending != ExitCall::Ending::kNormal || !FindHere(&here)) return;
+  Here here;
+  if (!FindHere(&here)) return;
   BusyScope busy(here.thread);
+  // What the program puts into its modules last, and saves.
+  if (here.observer->known_bad.Any()) {
+    here.observer->python->ForEachReplacedAtLast(&OnReplaced, &here);
+  }
+  // After an exception nobody knows what has raised it, so steps that were not checked stay so.
+  if (ending != ExitCall::Ending::kNormal) return;
   here.observer->measuring.OnExit(here.thread);
 }
 

@@ -250,6 +250,24 @@ void PythonBridge::ForEachReplacedBuffer(void (*fn)(void* context, const at::Ten
   // Out of memory: they are found where they are read.
 }
 
+void PythonBridge::ForEachReplacedAtLast(void (*fn)(void* context, const at::TensorBase& tensor,
+                                                    const NamedTensor& named),
+                                         void* context) noexcept try {
+  if (names_.unusable()) return;
+  const std::vector<Root*> roots = layers_.roots();
+  for (Root* root : roots) {
+    const std::vector<PythonNames::Held> before = names_.HeldBy(*root);
+    if (!tree_.WalkAtLast(*root)) continue;
+    for (const PythonNames::Held& held : before) {
+      if (!names_.IsReplaced(held)) continue;
+      const at::TensorBase tensor = names_.TensorNamed(*held.named);
+      if (tensor.defined()) fn(context, tensor, *held.named);
+    }
+  }
+} catch (const std::exception&) {
+  // Out of memory.
+}
+
 bool PythonBridge::FindDistributed() noexcept try {
   if (found_distributed()) return true;
   constexpr uint32_t kAskEvery = 32;

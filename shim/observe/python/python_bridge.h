@@ -180,6 +180,11 @@ class PythonBridge {
   void ForEachReplacedBuffer(void (*fn)(void* context, const at::TensorBase& tensor,
                                         const NamedTensor& named),
                              void* context) noexcept;
+  // The same where Python ends, of all modules that were called and are alive: a parameter, too, may
+  // be another (`layer.weight = nn.Parameter(...)`).
+  void ForEachReplacedAtLast(void (*fn)(void* context, const at::TensorBase& tensor,
+                                        const NamedTensor& named),
+                             void* context) noexcept;
 
  private:
   friend class ModuleScope;

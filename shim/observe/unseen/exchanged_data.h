@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `parameter.data = other` and `module.buffer = other`: no op writes the parameter or the buffer,
-// and it holds other values all the same. What is known of the other tensor's memory is known of
+// `parameter.data = other` and `module.name = other`: no op writes the parameter or the buffer, and
+// it holds other values all the same. What is known of the other tensor's memory is known of
 // the parameter from then on.
 #pragma once
 
@@ -30,9 +30,9 @@ class ExchangedData {
   // a bad value lies in the new memory, it is recorded as written into the parameter; not on a GPU,
   // whose memory cannot be read here.
   void OnData(ThreadState* thread, const at::TensorBase& tensor, const NamedTensor* named) noexcept;
-  // GIL held: a module holds another tensor by the buffer's name than before.
-  void OnBuffer(ThreadState* thread, const at::TensorBase& tensor,
-                const NamedTensor& named) noexcept {
+  // GIL held: a module holds another tensor by this name than before.
+  void OnReplaced(ThreadState* thread, const at::TensorBase& tensor,
+                  const NamedTensor& named) noexcept {
     OnChange("torch.nn.Module.__setattr__", thread, tensor, &named);
   }
 

@@ -91,8 +91,10 @@ const ModuleEntry* ModuleTree::EnterRoot(PyObj* module, bool* is_new) {
   return EnterNewRoot(walk, module, is_new);
 }
 
-bool ModuleTree::WalkAgain(Root& root) {
-  if (!Alive(root) || !MayWalkAgain(root)) return false;
+bool ModuleTree::WalkAgain(Root& root) { return MayWalkAgain(root) && WalkAtLast(root); }
+
+bool ModuleTree::WalkAtLast(Root& root) {
+  if (!Alive(root)) return false;
   WalkRoot(root, root.module);
   return true;
 }

@@ -34,6 +34,8 @@ class ModuleTree {
   [[nodiscard]] const ModuleEntry* EnterUnknown(PyObj* module, Root* outermost);
   // What `root` holds, noted again. False: it is dead, or was walked too often of late.
   bool WalkAgain(Root& root);
+  // The same however often; false where it is dead.
+  bool WalkAtLast(Root& root);
   // Whether an entry found for another root than the one being called is still true.
   [[nodiscard]] bool Alive(const Root& root) const noexcept;
 

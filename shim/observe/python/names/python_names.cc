@@ -268,6 +268,20 @@ std::vector<const NamedTensor*> PythonNames::LostBuffers(const Root& root) const
   return lost;
 }
 
+std::vector<PythonNames::Held> PythonNames::HeldBy(const Root& root) const {
+  std::vector<Held> held;
+  if (root.tensors == nullptr) return held;
+  for (const Record* record : *static_cast<const std::vector<Record*>*>(root.tensors)) {
+    held.push_back({record, record->storage_address});
+  }
+  return held;
+}
+
+bool PythonNames::IsReplaced(const Held& held) const noexcept {
+  const Record& record = static_cast<const Record&>(*held.named);
+  return !record.forgotten && record.storage_address != held.storage;
+}
+
 at::TensorBase PythonNames::TensorNamed(const NamedTensor& named) const noexcept {
   const Record& record = static_cast<const Record&>(named);
   if (record.forgotten || record.storage_address == nullptr || record.storage.expired()) return {};

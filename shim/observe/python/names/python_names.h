@@ -140,6 +140,14 @@ class PythonNames {
   // What a module holds by this name, right after its root was walked; undefined where it has none
   // that was not there before.
   [[nodiscard]] at::TensorBase TensorNamed(const NamedTensor& named) const noexcept;
+  // What was noted for `root`, by name and storage, to be compared with what another walk notes.
+  struct Held {
+    const NamedTensor* named;
+    const void* storage;
+  };
+  [[nodiscard]] std::vector<Held> HeldBy(const Root& root) const;
+  // After that walk: whether the module holds other memory by the name now.
+  [[nodiscard]] bool IsReplaced(const Held& held) const noexcept;
   // Forgets a dead root's tensors for lookups.
   void ForgetRoot(const Layer* root) noexcept;
 
