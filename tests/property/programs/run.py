@@ -5,6 +5,7 @@
   run.py --first 17 --count 1 -v         one, with both answers; `generate.py 17` prints it
   run.py --min-agreement 99              exit 1 when fewer than 99 percent agree in class and origin
   run.py --holes --count 1000            programs that nanwatch cannot see whole (holes.py); exit 1 when it claims what is not so
+  run.py --device cuda --level sampled     programs whose default device is a GPU; the oracle stays on the CPU
   run.py --level sampled --sample-limit 64   at another level, at which it may not claim what is not so either
 
 Two processes work side by side: one forks a child per program under nanwatch (watched.py), one runs the oracle (oracle_all.py).
