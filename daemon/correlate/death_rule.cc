@@ -131,11 +131,8 @@ std::vector<int> OriginsMetLast(const Lineage& run) {
 }
 
 bool RanAtSampled(const RunFacts& facts) {
-  constexpr auto kSampled = static_cast<int>(wire::Level::kSampled);
-  const RunState& state = facts.state();
-  return facts.run().level() == static_cast<uint32_t>(kSampled) ||
-         state.level() == static_cast<uint32_t>(kSampled) ||
-         (state.steps_watched_size() > kSampled && state.steps_watched(kSampled) > 0);
+  return facts.run().level() == static_cast<uint32_t>(wire::Level::kSampled) ||
+         RanAt(facts.state(), wire::Level::kSampled);
 }
 
 // By an error that does not speak of bad values. `followed`: whether what became of them was seen.

@@ -9,13 +9,7 @@
 namespace nanwatch {
 namespace {
 
-constexpr auto kCanary = static_cast<int>(wire::Level::kCanary);
 constexpr auto kFunctorch = static_cast<int>(wire::Unchecked::kFunctorch);
-
-bool RanAtCanary(const RunState& state) {
-  return state.level() == static_cast<uint32_t>(kCanary) ||
-         (state.steps_watched_size() > kCanary && state.steps_watched(kCanary) > 0);
-}
 
 bool UsedTransforms(const RunState& state) {
   return state.unchecked_size() > kFunctorch && state.unchecked(kFunctorch) > 0;
@@ -25,7 +19,7 @@ bool UsedTransforms(const RunState& state) {
 
 bool EndedUnfollowed(const Lineage& run) {
   const RunState& state = run.facts().state();
-  const bool canary = RanAtCanary(state);
+  const bool canary = RanAt(state, wire::Level::kCanary);
   const bool transforms = UsedTransforms(state);
   if (!canary && !transforms) return false;
   const uint64_t updates = UpdatesIn(state.clocks());

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "proto/wire/record.h"
+#include "proto/wire/segment.h"
 #include "verdict.pb.h"
 
 namespace nanwatch {
@@ -29,6 +30,13 @@ namespace nanwatch {
 [[nodiscard]] inline bool WroteParameter(const Record* record) {
   return record != nullptr && record->has_value() &&
          Has(record->value().flags(), wire::ValueRecord::kWroteParameter);
+}
+
+// Whether the process is at this level, or made steps at it.
+[[nodiscard]] inline bool RanAt(const RunState& state, wire::Level level) {
+  const auto place = static_cast<int>(level);
+  return state.level() == static_cast<uint32_t>(level) ||
+         (state.steps_watched_size() > place && state.steps_watched(place) > 0);
 }
 
 // Updates of parameters, by all optimizers and by hand.
