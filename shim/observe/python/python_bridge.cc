@@ -235,34 +235,29 @@ bool PythonBridge::ForEachLiveTensor(bool (*fn)(void* context, const at::TensorB
   return nanwatch::ForEachLiveTensor(api_, names_, tensor_type_, fn, context);
 }
 
-void PythonBridge::ForEachReplacedBuffer(void (*fn)(void* context, const at::TensorBase& tensor,
-                                                    const NamedTensor& named),
-                                         void* context) noexcept try {
+void PythonBridge::HandOutReplaced(const std::vector<PythonNames::Held>& before, OnReplaced fn,
+                                   void* context) const {
+  for (const PythonNames::Held& held : before) {
+    const at::TensorBase tensor = names_.ReplacedBy(held);
+    if (tensor.defined()) fn(context, tensor, *held.named);
+  }
+}
+
+void PythonBridge::ForEachReplacedBuffer(OnReplaced fn, void* context) noexcept try {
   Root* root = scope_stack.outermost;
   if (root == nullptr || names_.unusable()) return;
-  const std::vector<const NamedTensor*> lost = names_.LostBuffers(*root);
-  if (lost.empty() || !tree_.WalkAgain(*root)) return;
-  for (const NamedTensor* named : lost) {
-    const at::TensorBase tensor = names_.TensorNamed(*named);
-    if (tensor.defined()) fn(context, tensor, *named);
-  }
+  const std::vector<PythonNames::Held> lost = names_.LostBuffers(*root);
+  if (!lost.empty() && tree_.WalkAgain(*root)) HandOutReplaced(lost, fn, context);
 } catch (const std::exception&) {
   // Out of memory: they are found where they are read.
 }
 
-void PythonBridge::ForEachReplacedAtLast(void (*fn)(void* context, const at::TensorBase& tensor,
-                                                    const NamedTensor& named),
-                                         void* context) noexcept try {
+void PythonBridge::ForEachReplacedAtLast(OnReplaced fn, void* context) noexcept try {
   if (names_.unusable()) return;
   const std::vector<Root*> roots = layers_.roots();
   for (Root* root : roots) {
     const std::vector<PythonNames::Held> before = names_.HeldBy(*root);
-    if (!tree_.WalkAtLast(*root)) continue;
-    for (const PythonNames::Held& held : before) {
-      if (!names_.IsReplaced(held)) continue;
-      const at::TensorBase tensor = names_.TensorNamed(*held.named);
-      if (tensor.defined()) fn(context, tensor, *held.named);
-    }
+    if (tree_.WalkAtLast(*root)) HandOutReplaced(before, fn, context);
   }
 } catch (const std::exception&) {
   // Out of memory.

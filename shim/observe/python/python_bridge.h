@@ -175,16 +175,14 @@ class PythonBridge {
   // Takes the GIL for some milliseconds: see live_tensors.h.
   [[nodiscard]] bool ForEachLiveTensor(bool (*fn)(void* context, const at::TensorBase& tensor),
                                        void* context) noexcept;
+  using OnReplaced = void (*)(void* context, const at::TensorBase& tensor,
+                              const NamedTensor& named);
   // The GIL is held, and a depth-0 call ends: hands out each buffer of its modules that is another
   // tensor than before (`self.mean = 0.9 * self.mean + ...`).
-  void ForEachReplacedBuffer(void (*fn)(void* context, const at::TensorBase& tensor,
-                                        const NamedTensor& named),
-                             void* context) noexcept;
+  void ForEachReplacedBuffer(OnReplaced fn, void* context) noexcept;
   // The same where Python ends, of all modules that were called and are alive: a parameter, too, may
   // be another (`layer.weight = nn.Parameter(...)`).
-  void ForEachReplacedAtLast(void (*fn)(void* context, const at::TensorBase& tensor,
-                                        const NamedTensor& named),
-                             void* context) noexcept;
+  void ForEachReplacedAtLast(OnReplaced fn, void* context) noexcept;
 
  private:
   friend class ModuleScope;
@@ -197,6 +195,8 @@ class PythonBridge {
   [[nodiscard]] const ModuleEntry* EnterUnknown(PyObj* module, Root* outermost);
   void HandOutResult(PyObj* result, PyObj* const* args, size_t count, PyObj* keyword_names);
   void HandOutRootResult(PyObj* result);
+  void HandOutReplaced(const std::vector<PythonNames::Held>& before, OnReplaced fn,
+                       void* context) const;
   void HandOutModuleResult(PyObj* result);
   static int Pending(void* bridge);
   static int PendingHooks(void* bridge);

@@ -76,6 +76,9 @@ struct PythonNames::Record : NamedTensor {
 
   Record() : storage(c10::intrusive_ptr<c10::StorageImpl>()) {}
   void See(const PyObj* tensor_object, const c10::TensorImpl* tensor);
+  [[nodiscard]] bool IsLost() const noexcept {
+    return storage_address != nullptr && storage.expired();
+  }
 };
 
 // The tensor is alive: its object is held by the module, and the GIL by us.
@@ -249,23 +252,8 @@ const void* PythonNames::TensorsOf(const Layer* root) const noexcept {
 bool PythonNames::Moved(Root& root) const noexcept {
   if (root.tensors == nullptr) return false;
   const auto& records = *static_cast<const std::vector<Record*>*>(root.tensors);
-  const auto moved = [](const Record* record) {
-    return record->storage_address != nullptr && record->storage.expired();
-  };
   if (++root.next_checked >= records.size()) root.next_checked = 0;
-  return moved(records.front()) || moved(records[root.next_checked]);
-}
-
-std::vector<const NamedTensor*> PythonNames::LostBuffers(const Root& root) const {
-  std::vector<const NamedTensor*> lost;
-  if (root.tensors == nullptr) return lost;
-  for (const Record* record : *static_cast<const std::vector<Record*>*>(root.tensors)) {
-    if (record->kind == NamedTensorKind::kBuffer && record->storage_address != nullptr &&
-        record->storage.expired()) {
-      lost.push_back(record);
-    }
-  }
-  return lost;
+  return records.front()->IsLost() || records[root.next_checked]->IsLost();
 }
 
 std::vector<PythonNames::Held> PythonNames::HeldBy(const Root& root) const {
@@ -277,14 +265,23 @@ std::vector<PythonNames::Held> PythonNames::HeldBy(const Root& root) const {
   return held;
 }
 
-bool PythonNames::IsReplaced(const Held& held) const noexcept {
-  const Record& record = static_cast<const Record&>(*held.named);
-  return !record.forgotten && record.storage_address != held.storage;
+std::vector<PythonNames::Held> PythonNames::LostBuffers(const Root& root) const {
+  std::vector<Held> lost;
+  if (root.tensors == nullptr) return lost;
+  for (const Record* record : *static_cast<const std::vector<Record*>*>(root.tensors)) {
+    if (record->kind == NamedTensorKind::kBuffer && record->IsLost()) {
+      lost.push_back({record, record->storage_address});
+    }
+  }
+  return lost;
 }
 
-at::TensorBase PythonNames::TensorNamed(const NamedTensor& named) const noexcept {
-  const Record& record = static_cast<const Record&>(named);
-  if (record.forgotten || record.storage_address == nullptr || record.storage.expired()) return {};
+at::TensorBase PythonNames::ReplacedBy(const Held& held) const noexcept {
+  const Record& record = static_cast<const Record&>(*held.named);
+  const bool is_other = record.storage_address != held.storage;
+  if (!is_other || record.forgotten || record.storage_address == nullptr || record.IsLost()) {
+    return {};
+  }
   // Its object lives as long as the module holds it, and so does what stands in it.
   auto* impl = const_cast<c10::TensorImpl*>(static_cast<const c10::TensorImpl*>(record.impl));
   if (!PointsBack(impl, record.object)) return {};

@@ -135,19 +135,17 @@ class PythonNames {
   // parameter): looks at the root's first tensor and at one other, a different one each time. A few
   // loads.
   [[nodiscard]] bool Moved(Root& root) const noexcept;
-  // Buffers noted for `root` whose storage is gone: its modules may have others by these names now.
-  [[nodiscard]] std::vector<const NamedTensor*> LostBuffers(const Root& root) const;
-  // What a module holds by this name, right after its root was walked; undefined where it has none
-  // that was not there before.
-  [[nodiscard]] at::TensorBase TensorNamed(const NamedTensor& named) const noexcept;
-  // What was noted for `root`, by name and storage, to be compared with what another walk notes.
+  // What was noted for a root, by name and storage, to be compared with what another walk notes.
   struct Held {
     const NamedTensor* named;
     const void* storage;
   };
   [[nodiscard]] std::vector<Held> HeldBy(const Root& root) const;
-  // After that walk: whether the module holds other memory by the name now.
-  [[nodiscard]] bool IsReplaced(const Held& held) const noexcept;
+  // Of these the buffers whose storage is gone: its modules may have others by these names now.
+  [[nodiscard]] std::vector<Held> LostBuffers(const Root& root) const;
+  // Right after that walk: what the module holds by the name, where that has other memory now; else
+  // undefined.
+  [[nodiscard]] at::TensorBase ReplacedBy(const Held& held) const noexcept;
   // Forgets a dead root's tensors for lookups.
   void ForgetRoot(const Layer* root) noexcept;
 
