@@ -30,6 +30,13 @@ constexpr uint32_t kUnseenFlags =
     wire::ValueRecord::kUnseenParent | wire::ValueRecord::kUnseenSampled |
     wire::ValueRecord::kUnseenTable;
 
+// p.add_(g, alpha=rate): arithmetic on a parameter asks for no NaN in it, as filling it would.
+bool UpdatesByNan(const Record& record, const ValueNode& self) {
+  return Has(record.value().flags(), wire::ValueRecord::kWroteParameter) &&
+         (self.kinds & wire::kHasNan) != 0 && self.site != nullptr &&
+         ComputesWithNumber(self.site->op());
+}
+
 }  // namespace
 
 int ValueGraph::Add(const Record& record) {
@@ -95,7 +102,10 @@ ValueGraph::Best ValueGraph::OriginOfClass(const Record& record, int index) {
         read.origin = origins_.NoLongerExact(read.origin, wire::ValueRecord::kUnseenInputs);
         return read;
       }
-      return {OwnOrigin(index, Origin::Strength::kAskedFor, true), -1, Because::kConstant};
+      const bool asked_for = !UpdatesByNan(record, node(index));
+      return {OwnOrigin(index, asked_for ? Origin::Strength::kAskedFor : Origin::Strength::kMade,
+                        true),
+              -1, Because::kConstant};
     }
     case FindingClass::kExternal:
       return OriginOfExternal(record, index);

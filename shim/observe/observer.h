@@ -178,8 +178,8 @@ class Observer {
                               python->names(), level, progress, gpu_events}};
   StackedValues stacked_values{bad_values};
   PickedValues picked_values{bad_values};
-  OpJudge op_judge{*python,      source_finder, stacked_values, picked_values,
-                   read_numbers, unread_inputs, progress};
+  OpJudge op_judge{*python,       source_finder, stacked_values, picked_values, read_numbers,
+                   unread_inputs, progress,      op_path.steps,  pass_leaves};
   Findings findings{{segment, records, *python, recent_values, known_bad, poison, op_path.steps,
                      op_judge, shared_files, out_of_sight, trail, capsules, op_kernels,
                      pass_leaves}};

@@ -356,7 +356,7 @@ void Findings::RememberWritten(const Finding& finding) noexcept {
                                               first.tensor.gpu >= 0});
   // A constant that was asked for (a class switched off by a bias of -Inf) ruins nothing by itself:
   // what reads it is watched on. What an update makes of it is another matter.
-  const bool deliberate = thread->optimizer_depth == 0 &&
+  const bool deliberate = thread->optimizer_depth == 0 && !finding.evidence.bad_number &&
                           uses_.recent.WasGiven(finding.value, /*external_counts=*/mask);
   if (finding.written.target == Target::kParameter && !deliberate &&
       !finding.written.never_called) {

@@ -28,7 +28,7 @@ bool PassesOn(const Frame& frame) noexcept {
 }
 
 OpEvidence EvidenceOf(const Frame& frame, const Location& place, const BadOutput* outputs,
-                      int count, const Sources& sources, bool update_is_given_finite) noexcept {
+                      int count, const Sources& sources, const UpdateEvidence& update) noexcept {
   OpEvidence evidence;
   for (int i = 0; i < count; ++i) evidence.output_kinds |= NonFiniteKinds(outputs[i].tensor.view);
   const uint32_t families = frame.op->families;
@@ -47,11 +47,11 @@ OpEvidence EvidenceOf(const Frame& frame, const Location& place, const BadOutput
   const wire::ElementType type = outputs[0].tensor.view.type;
   // Complex arithmetic makes NaN of Inf - Inf between its parts.
   if (wire::IsComplex(type)) evidence.nan_proof = false;
-  if (!frame.inputs_seen && place.phase == Phase::kOptimizer) {
-    if (update_is_given_finite && (families & kMixesIntoState) != 0) evidence.nan_proof = true;
+  if (!frame.inputs_seen && (place.phase == Phase::kOptimizer || update.by_hand)) {
+    if (update.given_finite && (families & kMixesIntoState) != 0) evidence.nan_proof = true;
     const TensorView& view = outputs[0].tensor.view;
     evidence.bad_number =
-        evidence.nan_proof && !update_is_given_finite && view.numel > 1 && IsAllBad(view);
+        evidence.nan_proof && !update.given_finite && view.numel > 1 && IsAllBad(view);
   }
   // A parameter may be multiplied by anything (1 - rate * decay), and requires a gradient.
   evidence.shrinks = !frame.inputs_seen && place.phase == Phase::kOptimizer &&

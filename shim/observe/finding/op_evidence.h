@@ -13,10 +13,15 @@ namespace nanwatch {
 // what it was given (dropout in evaluation).
 [[nodiscard]] bool PassesOn(const Frame& frame) noexcept;
 
-// `sources`: what went in, if that was seen. `count` of `outputs` is one or more. `update_is_given_finite`: everything that the
-// open update was given when it began was read, and is finite.
+// `sources`: what went in, if that was seen. `count` of `outputs` is one or more.
+// `update`: the update that the op belongs to.
+struct UpdateEvidence {
+  bool given_finite = false;  // all that an optimizer's step was given was read, and is finite
+  bool by_hand = false;       // of a leaf that the newest backward pass has reached
+};
+
 [[nodiscard]] OpEvidence EvidenceOf(const Frame& frame, const Location& place,
                                     const BadOutput* outputs, int count, const Sources& sources,
-                                    bool update_is_given_finite) noexcept;
+                                    const UpdateEvidence& update) noexcept;
 
 }  // namespace nanwatch

@@ -9,6 +9,7 @@
 #include "shim/observe/finding/picked_values.h"
 #include "shim/observe/finding/sources.h"
 #include "shim/observe/finding/stacked_values.h"
+#include "shim/observe/finding/written_tensor.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/read_numbers.h"
@@ -68,13 +69,20 @@ bool OpJudge::CameByCollective(Finding& finding) noexcept {
   return sources_.AddReceived(finding.thread, finding.own, 255, &received);
 }
 
+bool OpJudge::IsUpdateByHand(const Finding& finding) noexcept {
+  return finding.frame.op->in_place && finding.just_made() &&
+         finding.place.phase != wire::Phase::kOptimizer &&
+         IsUpdateOfLeaf(finding.place, finding.outputs[0], marks_, leaves_);
+}
+
 void OpJudge::Classify(Finding& finding) noexcept {
   const Frame& frame = finding.frame;
   Sources& sources = finding.sources;
   OpEvidence& evidence = finding.evidence;
   const wire::Phase phase = finding.place.phase;
-  evidence = EvidenceOf(frame, finding.place, finding.outputs, finding.count, sources,
-                        IsGivenFinite(finding.thread, clock_));
+  evidence = EvidenceOf(
+      frame, finding.place, finding.outputs, finding.count, sources,
+      {.given_finite = IsGivenFinite(finding.thread, clock_), .by_hand = IsUpdateByHand(finding)});
   const bool source_known = (finding.traced != nullptr || !frame.inputs_seen) && sources.count != 0;
   if (source_known || finding.kept.number_bad()) {
     evidence.inputs_seen = true;

@@ -8,12 +8,14 @@
 
 namespace nanwatch {
 
+class PassLeaves;
 class PickedValues;
 class PythonBridge;
 class ReadNumbers;
 class SourceFinder;
 class StackedValues;
 class StepClock;
+struct StepMarks;
 class UnreadInputs;
 
 class OpJudge {
@@ -21,14 +23,16 @@ class OpJudge {
   // All outlive it.
   OpJudge(PythonBridge& python, SourceFinder& sources, StackedValues& stacked_values,
           PickedValues& picked_values, ReadNumbers& read_numbers, UnreadInputs& unread_inputs,
-          StepClock& clock) noexcept
+          StepClock& clock, const StepMarks& marks, PassLeaves& leaves) noexcept
       : python_(python),
         sources_(sources),
         stacked_values_(stacked_values),
         picked_values_(picked_values),
         read_numbers_(read_numbers),
         unread_inputs_(unread_inputs),
-        clock_(clock) {}
+        clock_(clock),
+        marks_(marks),
+        leaves_(leaves) {}
 
   // Fills `own`, `kept` and `sources`. False: the op is judged where its compiled region returns.
   [[nodiscard]] bool FindSources(Finding& finding) noexcept;
@@ -39,6 +43,7 @@ class OpJudge {
   void GuessNumber(Finding& finding) noexcept;
   void AssumeSources(Finding& finding) noexcept;
   void AssumeSuspects(Finding& finding) noexcept;
+  [[nodiscard]] bool IsUpdateByHand(const Finding& finding) noexcept;
   [[nodiscard]] bool IsCastTooLarge(const Finding& finding) noexcept;
   [[nodiscard]] bool CameByCollective(Finding& finding) noexcept;
 
@@ -49,6 +54,8 @@ class OpJudge {
   ReadNumbers& read_numbers_;
   UnreadInputs& unread_inputs_;
   StepClock& clock_;
+  const StepMarks& marks_;
+  PassLeaves& leaves_;
 };
 
 }  // namespace nanwatch

@@ -11,19 +11,13 @@ using wire::Phase;
 using wire::Target;
 using wire::ValueRecord;
 
-namespace {
-
-// After a backward pass a leaf that requires a gradient is written in place without grad mode, or
-// through its `.data`: that is an update by hand.
 bool IsUpdateOfLeaf(const Location& place, const BadOutput& output, const StepMarks& marks,
-                    PassLeaves& leaves) {
+                    PassLeaves& leaves) noexcept {
   if (place.phase == Phase::kOptimizer) return output.requires_grad;
   const bool update_due = marks.plain_update_due.load(std::memory_order_relaxed);
   return (output.requires_grad && place.phase == Phase::kOther && update_due) ||
          (place.phase != Phase::kBackward && leaves.Has(output.tensor.storage));
 }
-
-}  // namespace
 
 Written WhatWasWritten(const PythonNames& names, const Frame& frame, const Location& place,
                        Emitter& emitter, const BadOutput& output, const StepMarks& marks,

@@ -15,6 +15,11 @@ namespace nanwatch {
 class PassLeaves;
 struct StepMarks;
 
+// An update by hand: after a backward pass a leaf that requires a gradient is written in place
+// without grad mode, or through its `.data`.
+[[nodiscard]] bool IsUpdateOfLeaf(const Location& place, const BadOutput& output,
+                                  const StepMarks& marks, PassLeaves& leaves) noexcept;
+
 [[nodiscard]] Written WhatWasWritten(const PythonNames& names, const Frame& frame,
                                      const Location& place, Emitter& emitter,
                                      const BadOutput& output, const StepMarks& marks,

@@ -4,6 +4,11 @@ from pattern_program import CLEAN, EXPECTED, PatternTest, main, program, resembl
 
 HALF = dict(cast=".half()", before="x, y = x.half(), y.half()")
 SCALER = "scaler = torch.amp.GradScaler('cpu', init_scale={scale})"
+BY_HAND = """loss.backward()
+rate = math.nan if step == 2 else 0.01
+with torch.no_grad():
+    for p in model.parameters(): {write}.add_(p.grad, alpha=-rate)
+model.zero_grad()"""
 SCALED = "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()"
 
 
@@ -23,6 +28,15 @@ class Numbers(PatternTest):
     @triggers("update-with-bad-number", "32 of 32 values of first.weight, by aten::addcdiv_", param="first.weight", kind="optimizer", step=2)
     def test_learning_rate_of_a_broken_schedule(self):
         return adam(before="if step == 2: optimizer.param_groups[0]['lr'] = float('nan')")
+
+    # No optimizer: a leaf that the backward pass has reached is written by hand. (The child's warm-up was such a step, too.)
+    @triggers("number-is-nan", "32 of 32 values", op="aten::add_", param="first.weight", step=3, **{"class": "scalar"})
+    def test_rate_of_nan_of_an_update_by_hand(self):
+        return program(update=BY_HAND.format(write="p"))
+
+    @triggers("number-is-nan", "32 of 32 values", op="aten::add_", param="first.weight", step=3, **{"class": "scalar"})
+    def test_rate_of_nan_of_an_update_by_hand_of_data(self):
+        return program(update=BY_HAND.format(write="p.data"))
 
     @triggers("update-bad-everywhere", "all 32 values of first.weight, by aten::addcdiv_", param="first.weight", step=0)
     def test_no_gradient_and_no_eps(self):
