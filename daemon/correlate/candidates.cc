@@ -29,11 +29,16 @@ bool IsReportedByItself(const IncidentDraft& draft) {
   });
 }
 
+// What was computed of an Inf elsewhere may be NaN: numpy takes the mean of a column away.
+bool MayBecome(uint32_t made, uint32_t came_in) {
+  return (made & came_in) != 0 || (came_in & wire::kHasNan) != 0;
+}
+
 // By time, host and kinds.
 bool Fits(const IncidentDraft& maker, const IncidentDraft& draft) {
   const Origin& made = *maker.origin;
   const Origin& came_in = *draft.origin;
-  if (!MadeSomething(made) || (made.kinds & came_in.kinds) == 0 ||
+  if (!MadeSomething(made) || !MayBecome(made.kinds, came_in.kinds) ||
       made.record->time_ns() > came_in.record->time_ns()) {
     return false;
   }

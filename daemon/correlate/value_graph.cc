@@ -103,9 +103,9 @@ ValueGraph::Best ValueGraph::OriginOfClass(const Record& record, int index) {
         return read;
       }
       const bool asked_for = !UpdatesByNan(record, node(index));
-      return {OwnOrigin(index, asked_for ? Origin::Strength::kAskedFor : Origin::Strength::kMade,
-                        true),
-              -1, Because::kConstant};
+      return {
+          OwnOrigin(index, asked_for ? Origin::Strength::kAskedFor : Origin::Strength::kMade, true),
+          -1, Because::kConstant};
     }
     case FindingClass::kExternal:
       return OriginOfExternal(record, index);
