@@ -139,6 +139,13 @@ std::string FirstSpoiled(const Lineage& lineage, const Origin& origin) {
     const std::string& name = nodes[i].record->value().param();
     if (of_write.node == origin.node && !name.empty()) return name;
   }
+  // What it leaves finite, its state is kept for.
+  for (const ReachEvent& event : lineage.events()) {
+    if (event.reach == wire::Reach::kOptimizerState && event.origin >= 0 && !event.name.empty() &&
+        lineage.origins()[static_cast<size_t>(event.origin)].node == origin.node) {
+      return event.name;
+    }
+  }
   return "";
 }
 

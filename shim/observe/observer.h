@@ -205,11 +205,11 @@ class Observer {
   StepPublisher step_publisher{{*entry_, segment, records, *python, bad_values, input_tracking,
                                 level, poison, poison_watch, op_path.steps, progress, losses,
                                 scaler_state, read_numbers, headroom, capsules, step_decisions}};
-  StepScope steps{{*entry_,         segment,         records,        bad_values,    input_tracking,
-                   level,           poison,          poison_watch,   op_path.steps, progress,
-                   losses,          scaler_state,    step_publisher, passes,        update_reads,
-                   canary_buffers,  parameter_stats, job_stop,       gpu_events,    step_decisions,
-                   stops_on_anomaly}};
+  StepScope steps{{*entry_,        *python,         segment,         records,        bad_values,
+                   input_tracking, level,           poison,          poison_watch,   op_path.steps,
+                   progress,       losses,          scaler_state,    step_publisher, passes,
+                   update_reads,   canary_buffers,  parameter_stats, job_stop,       gpu_events,
+                   step_decisions, stops_on_anomaly}};
   ScalerWatch scaler_watch{
       {level, poison, poison_watch, named_values, scaler_state, steps, gpu_events}};
 

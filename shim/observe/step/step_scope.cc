@@ -44,6 +44,8 @@ struct OpenUpdate {
   char range_name[96] = {};
 };
 thread_local OpenUpdate open_update;
+// The torch.optim.Optimizer whose step is open on this thread; null: none, or it cannot be read.
+thread_local const void* open_optimizer = nullptr;
 
 }  // namespace
 
@@ -118,6 +120,7 @@ bool StepScope::StopIfBad(ThreadState* thread, uint64_t event, Gradients* gradie
 void StepScope::OnOptimizerBegin(ThreadState* thread, const char* range_name, const void* optimizer,
                                  const void* identity) noexcept {
   uses_.passes.ReleaseInputs();
+  open_optimizer = optimizer;
   if (uses_.segment.Ensure() == nullptr) return;
   const bool later_at_first = uses_.late.On();
   if (!later_at_first) uses_.poison_watch.Settle();
@@ -234,13 +237,22 @@ void StepScope::OnOptimizerEnd(ThreadState* thread) noexcept {
   RecordOptimizerEnd(thread, update);
 }
 
+// Of the first bad updates: that takes a walk through the optimizer.
+const void* StepScope::ReadableOptimizer(const ThreadState* thread,
+                                         const UpdateEnded& update) noexcept {
+  constexpr uint32_t kUpdatesNamed = 16;
+  const bool here = thread->told == nullptr && !update.stopped && open_optimizer != nullptr;
+  return here && updates_named_.fetch_add(1) < kUpdatesNamed ? open_optimizer : nullptr;
+}
+
 void StepScope::RecordOptimizerEnd(ThreadState* thread, const UpdateEnded& update) noexcept {
   const uint32_t number = thread->optimizer_index;
   // The pass that ended with this update is closed only now: a closure runs it inside the range.
   uses_.passes.Close(thread);
   if (!uses_.poison.Poisoned() && uses_.bad_values.size() != 0) {
-    RecordUpdate(uses_.segment, uses_.records, uses_.bad_values, thread,
-                 {uses_.progress.range(), number, uses_.progress.ClassOf(number)});
+    RecordUpdate(uses_.segment, uses_.records, uses_.bad_values, uses_.python, thread,
+                 {uses_.progress.range(), number, uses_.progress.ClassOf(number),
+                  ReadableOptimizer(thread, update)});
   }
   if (update.ops_unwatched) uses_.level.ForgetBadValues(uses_.bad_values);
   // A fused optimizer under a GradScaler skips inside its kernel: its range is no step.

@@ -25,6 +25,7 @@ class LevelState;
 class ParameterStats;
 class Poison;
 class PoisonWatch;
+class PythonBridge;
 class ProcessSegment;
 class StepLosses;
 class StepProgress;
@@ -43,6 +44,7 @@ class StepScope {
   // All outlive it.
   struct Uses {
     const NanwatchEntry& entry;
+    PythonBridge& python;
     ProcessSegment& segment;
     FindingRecords& records;
     BadValues& bad_values;
@@ -96,6 +98,8 @@ class StepScope {
                         const void* identity) noexcept;
   void OnOptimizerEnd(ThreadState* thread) noexcept;
   [[nodiscard]] Gradients ReadGradients(ThreadState* thread, const void* optimizer) noexcept;
+  [[nodiscard]] const void* ReadableOptimizer(const ThreadState* thread,
+                                              const UpdateEnded& update) noexcept;
   bool StopIfBad(ThreadState* thread, uint64_t event, Gradients* gradients) noexcept;
   void WatchUpdate(ThreadState* thread, const char* range_name, const void* optimizer,
                    const Gradients& gradients, bool skipped) noexcept;
@@ -105,6 +109,7 @@ class StepScope {
 
   const Uses uses_;
   std::atomic<bool> fused_seen_{false};
+  std::atomic<uint32_t> updates_named_{0};  // whose bad state was looked up
   uint32_t ops_watched_until_ = 100;
   // At level sampled on a GPU, where watching an update means to ask for inputs, until so many.
   static constexpr uint32_t kAskedForInputs = 8;

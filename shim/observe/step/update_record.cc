@@ -3,6 +3,7 @@
 
 #include "shim/observe/events/finding_record.h"
 #include "shim/observe/events/source_list.h"
+#include "shim/observe/step/state_names.h"
 
 namespace nanwatch {
 namespace {
@@ -12,6 +13,7 @@ struct AfterUpdate {
   uint32_t range;
   wire::UpdateRecord record;
   ValueRef values[wire::kSourcesMax];
+  const void* states[wire::kSourcesMax];  // null: of a parameter
   ValueRef first_state;
   ValueRef first_parameter;
   uint32_t first_parameter_name;
@@ -37,6 +39,7 @@ void AddEntry(void* context, const BadEntry& entry) {
   if (entry.target == wire::Target::kNone) {
     after.record.bad[after.record.n_bad].target =
         static_cast<uint8_t>(wire::Target::kOptimizerState);
+    after.states[after.record.n_bad] = entry.storage.storage;
   }
   after.record.bad_names[after.record.n_bad] = entry.name;
   after.values[after.record.n_bad++] = entry.value;
@@ -45,13 +48,17 @@ void AddEntry(void* context, const BadEntry& entry) {
 }  // namespace
 
 void RecordUpdate(ProcessSegment& segment, FindingRecords& records, BadValues& bad_values,
-                  ThreadState* thread, const EndedUpdate& update) noexcept {
+                  PythonBridge& python, ThreadState* thread, const EndedUpdate& update) noexcept {
   AfterUpdate after{};
   after.range = update.range;
   bad_values.ForEach(&AddEntry, &after);
   if (after.record.n_bad == 0) return;
   Emitter* emitter = segment.Ensure();
   if (emitter == nullptr) return;
+  if (after.record.states_bad != 0 && update.open != nullptr) {
+    NameStates(python, *emitter, update.open, {after.states, after.record.n_bad},
+               after.record.bad_names);
+  }
   after.record.optimizer = update.optimizer;
   after.record.optimizer_class = update.class_name;
   after.record.header =

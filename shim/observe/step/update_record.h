@@ -11,14 +11,16 @@ namespace nanwatch {
 class BadValues;
 class FindingRecords;
 class ProcessSegment;
+class PythonBridge;
 
 struct EndedUpdate {
   uint32_t range;       // number of the optimizer range that is open, or was last
   uint32_t optimizer;   // its number
   uint32_t class_name;  // the id of its name
+  const void* open;     // the torch.optim.Optimizer, where it can be read; else null
 };
 // Nothing is written where nothing is bad that this range has written.
 void RecordUpdate(ProcessSegment& segment, FindingRecords& records, BadValues& bad_values,
-                  ThreadState* thread, const EndedUpdate& update) noexcept;
+                  PythonBridge& python, ThreadState* thread, const EndedUpdate& update) noexcept;
 
 }  // namespace nanwatch

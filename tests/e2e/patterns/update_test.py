@@ -80,11 +80,12 @@ class Adam(PatternTest):
         return program(loss="loss = F.mse_loss(model(x), y) * (1e25 if step == 2 else 1)",
                        optimizer="torch.optim.AdamW(model.parameters(), fused=True)")
 
-    @triggers("second-moment-overflow", "32 of 32 values of the second moment in float32", op="aten::addcmul_", step=2)
+    @triggers("second-moment-overflow", "32 of 32 values of the second moment in float32", op="aten::addcmul_", step=2,
+              param="first.weight")
     def test_square_of_a_gradient_beyond_float32(self):
         return adam(loss="loss = F.mse_loss(model(x), y) * (1e25 if step == 2 else 1)")
 
-    @triggers("second-moment-overflow", "1 of 24 values of the second moment in float16", op="aten::addcmul_")
+    @triggers("second-moment-overflow", "1 of 24 values of the second moment in float16", op="aten::addcmul_", param="last.weight")
     def test_square_of_a_gradient_beyond_float16(self):
         return adam(", eps=1e-4", loss="loss = F.mse_loss(model(x), y) * (20000 if step == 2 else 1)", **HALF)
 

@@ -249,9 +249,10 @@ class ObservedTraining {
                            poison, poison_watch, marks, progress, losses, scaler, read_numbers,
                            headroom, capsules, sink}};
   StepScope steps{
-      {process.entry(), segment, records,  bad_values, tracking, level,     poison,
-       poison_watch,    marks,   progress, losses,     scaler,   publisher, passes,
-       update_reads,    buffers, stats,    stop,       late,     sink,      stops_on_anomaly}};
+      {process.entry(), python,       segment, records,  bad_values, tracking, level,
+       poison,          poison_watch, marks,   progress, losses,     scaler,   publisher,
+       passes,          update_reads, buffers, stats,    stop,       late,     sink,
+       stops_on_anomaly}};
 };
 
 }  // namespace nanwatch
