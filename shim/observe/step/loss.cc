@@ -66,10 +66,12 @@ bool IsOnCurrentStream(const torch::autograd::Node* node, int gpu) {
 }  // namespace
 
 // Ops do not tell the loss: the calls of Python do, but of a GPU nothing is asked while parameters
-// are bad.
+// are bad. (Where nobody but the ops tells the steps of a program, they are watched on, and tell
+// only a finite one.)
 bool LossReads::IsReportedByCalls() const noexcept {
   const wire::Level watched = uses_.level.watched();
-  return watched == wire::Level::kCanary || (uses_.poison.Blind() && watched != wire::Level::kIdle);
+  const bool dead = uses_.poison.Blind() || (uses_.poison.Poisoned() && !uses_.late.On());
+  return watched == wire::Level::kCanary || (dead && watched != wire::Level::kIdle);
 }
 
 // False: it is no number.

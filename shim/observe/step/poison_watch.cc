@@ -62,6 +62,12 @@ void PoisonWatch::Follow(ThreadState* thread, Border border, const void* optimiz
     // Ops tell the steps of a program without an optimizer object, and who waits for a bad gradient
     // to stop at it is to have it.
     if (uses_.clock.range() == 0 || uses_.stops_on_anomaly) return;
+    // The program may have put back what it had written (a perturbation): nobody is blind, then,
+    // but of what was made meanwhile nothing was recorded.
+    if (!uses_.late.On() && uses_.poison.Settle(uses_.python.names()) == Poison::Change::kLeft) {
+      ended_in_step_.store(uses_.clock.completed(), std::memory_order_relaxed);
+      return End();
+    }
     return Begin();
   }
   if (uses_.level.watched() == wire::Level::kIdle) return;

@@ -24,6 +24,30 @@ def gated(optimizer, dtype="float32"):
 
 
 class Optimizers(WatchedProgramTest):
+    # Sharpness-aware minimisation: the gradients of the second pass are taken where the weights were moved to, and are bad.
+    def test_perturbation_that_is_taken_back_before_the_update(self):
+        self.assert_anomaly("""
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+for step in range(6):
+    x, weight = torch.randn(8, 4), 0. if step == 3 else 1.
+    optimizer.zero_grad()
+    (model(x).pow(2).mean() * weight).backward()
+    with torch.no_grad():
+        kept = [p.clone() for p in model.parameters()]
+        norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+        for p in model.parameters():
+            p.add_(p.grad * (.05 / norm))
+    optimizer.zero_grad()
+    (model(x).pow(2).mean() * weight).backward()
+    with torch.no_grad():
+        for p, before in zip(model.parameters(), kept):
+            p.copy_(before)
+    optimizer.step()
+""", reach=["activation", "loss", "gradient", "parameter", "optimizer_state"], op="aten::reciprocal", step=3)
+
     def test_adam_in_half_precision_whose_epsilon_underflows(self):
         self.assert_anomaly(gated("torch.optim.Adam(model.parameters(), lr=1e-3)", "float16"), op="aten::addcdiv_",
                             param="gate.weight", step=2, **UPDATE)

@@ -196,6 +196,24 @@ for step in range(4):
 """, op="aten::log", step=3)
                 self.assertIn("parameter", incident["reach"])
 
+    # Without an optimizer ops tell the steps, also of parameters that are NaN, and what they say of the loss is not recorded.
+    def test_loss_of_weights_that_an_update_by_hand_has_ruined(self):
+        for update in ("p.data -= 0.1 * p.grad / p.grad.norm() * scale", "p.data = p.data - 0.1 * p.grad / (p.grad.norm() * scale)"):
+            with self.subTest(update):
+                self.assert_anomaly(f"""
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+for step in range(6):
+    loss = model(torch.randn(8, 4)).pow(2).mean()
+    model.zero_grad()
+    loss.backward()
+    scale = torch.tensor(float(step != 2))
+    for p in model.parameters():
+        p.grad *= scale
+        {update}
+""", reach=["activation", "loss", "parameter"], op="aten::div", step=3)
+
     def test_steps_that_no_op_announces_leave_the_step_in_doubt(self):
         incident = self.assert_anomaly("""
 import torch
