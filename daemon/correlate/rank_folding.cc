@@ -121,7 +121,8 @@ Arrival FindWriter(const std::vector<Lineage>& runs, const IncidentDraft& read) 
         continue;
       }
       const Origin& written = run.origins()[static_cast<size_t>(sending.origin)];
-      if (written.IsMask() || (written.kinds & origin.kinds) == 0) continue;
+      const uint32_t kinds = sending.kinds != 0 ? sending.kinds : written.kinds;
+      if (written.IsMask() || (kinds & origin.kinds) == 0) continue;
       written_ns = sending.time_ns;
       writer = {&run, &written};
     }

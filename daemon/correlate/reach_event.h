@@ -48,6 +48,7 @@ struct Sending {
   uint64_t time_ns = 0;
   int origin = -1;
   const Clocks* clocks = nullptr;  // of the record; of a collective only
+  uint32_t kinds = 0;              // of what was given: NaN, where it was made of the origin's Inf
 };
 
 }  // namespace nanwatch

@@ -308,9 +308,14 @@ void ReachLog::OnCollective(const Record& record) {
   const CollectiveFact& fact = record.collective();
   if (!Has(fact.flags(), wire::CollectiveRecord::kInputBad)) return;
   const ValueGraph::Best found = values_.FromSource(record, fact.input(), -1);
-  if (found.origin >= 0)
-    sendings_.push_back(
-        {fact.group(), fact.sequence(), record.time_ns(), found.origin, &record.clocks()});
+  if (found.origin < 0) return;
+  const uint32_t of_node = found.via >= 0 ? values_.node(found.via).kinds : 0;
+  sendings_.push_back({.group = fact.group(),
+                       .sequence = fact.sequence(),
+                       .time_ns = record.time_ns(),
+                       .origin = found.origin,
+                       .clocks = &record.clocks(),
+                       .kinds = fact.input().kinds() | of_node});
 }
 
 // The section that nothing evicts: it stands in for the records that were lost. Gradients are left

@@ -49,6 +49,18 @@ TEST(OtherProcesses, WhatCameBySharedMemoryBelongsToTheOpThatMadeIt) {
   EXPECT_THAT(verdict.incidents(0).reach(), Contains("loss"));
 }
 
+TEST(OtherProcesses, WhatTheWriterMadeOfAnInfBelongsToTheOpThatMadeTheInf) {
+  RunBuilder worker;
+  worker.Pid(2).Boot("boot").Now(10).Clock(Clocks());
+  worker.Value(1).Produce("aten::log").Line("data.py:9 in collate").PosInf();
+  worker.Value(2).InfToNan("aten::sub").From(1, wire::kHasPosInf).Nan();
+  worker.CollectiveIn(3, wire::kSharedMemory, kFile, 2);
+  const Verdict verdict = Correlate({Training(kFile), worker.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::log");
+  EXPECT_THAT(verdict.incidents(0).reach(), Contains("loss"));
+}
+
 TEST(OtherProcesses, TheLastWriterBeforeTheReadIsMeant) {
   RunBuilder later = WorkerThatWrote(kFile, 30);
   later.Pid(3);
