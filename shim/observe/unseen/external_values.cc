@@ -30,6 +30,7 @@ wire::Source ExternalValues::SourceOf(const NamedTensor& named, const NamedReadi
   source.target = static_cast<uint8_t>(TargetOf(named));
   source.kinds = NonFiniteKinds(bad.tensor().view);
   source.input = 255;
+  source.value = shared_files_.FileOf(bad.tensor());
   Emitter* emitter = segment_.Ensure();
   source.name = emitter != nullptr ? InternText(*emitter, named.name) : 0;
   return source;

@@ -157,6 +157,37 @@ if __name__ == "__main__":
         optimizer.step()
     print(model.weight.isnan().all().item())
 """
+# Two trainings of one model in shared memory: what one has ruined the other meets in its forward.
+SHARED = """
+import torch
+import torch.multiprocessing
+
+def train(model, number, healthy, ruined):
+    torch.manual_seed(number)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for i in range(6):
+        x = torch.randn(8, 4)
+        y = x.sum(1, keepdim=True)
+        if i == 3 and number == 1:
+            healthy.wait()
+            y = y / torch.zeros_like(y)  # divides
+        elif i == 3:
+            healthy.set()
+            ruined.wait()
+        optimizer.zero_grad()
+        (model(x) - y).square().mean().backward()
+        optimizer.step()
+    ruined.set()
+
+if __name__ == "__main__":
+    context = torch.multiprocessing.get_context("spawn")
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).share_memory()
+    events = context.Event(), context.Event()
+    processes = [context.Process(target=train, args=(model, number, *events)) for number in range(2)]
+    for process in processes: process.start()
+    for process in processes: process.join()
+    print(model[0].weight.isnan().all().item())
+"""
 # Numbers that Python read, and that a tensor was built of later: that they are the same is a guess.
 GUESSED = {
     "memory": (MEMORY.replace("GRAD", "True"), "aten::div", "remembers", 0),
@@ -176,6 +207,7 @@ class OtherProcesses(PromiseTest):
                     for name, (text, *_) in (FOLLOWED | NOT_FOLLOWED | GUESSED).items()}
         for name, given in (("pool_inherits", "None"), ("pool_is_given", "kept.numpy()")):
             cls.jobs[name] = workplace.run_watched(workplace.program(name, POOL.replace("GIVEN", given)))
+        cls.jobs["shared"] = workplace.run_watched(workplace.program("shared", SHARED))
         cls.jobs["rows"] = workplace.run_watched(workplace.program("rows", ROWS))
 
     def first(self, name):
@@ -209,6 +241,13 @@ class OtherProcesses(PromiseTest):
                                  ("input_data", "external", step, False))
                 self.assertIn(op, [each["op"] for each in origin["candidates"]])
                 self.assertIn(f"{name}.py:{line_of(text, comment)} ", origin["candidates"][0]["source"])
+
+    def test_weights_that_another_process_has_ruined_are_no_second_incident(self):
+        origin = self.first("shared")["origin"]
+        self.assertEqual((origin["op"], int(origin["step"])), ("aten::div", 3))
+        self.assertIn(f"shared.py:{line_of(SHARED, 'divides')} ", origin["source"])
+        others = [each["origin"] for each in self.jobs["shared"].verdict()["incidents"][1:] if each["severity"] != "info"]
+        self.assertEqual(others, [])
 
     def test_what_a_pool_reads_of_one_value_is_one_incident(self):
         for name in ("pool_inherits", "pool_is_given"):
