@@ -234,7 +234,10 @@ Incident Finish(const IncidentDraft& draft) {
   if (incident.origin().step() < 0 && !draft.other_events.empty()) {
     incident.mutable_origin()->set_step(draft.first_step);
   }
-  incident.set_first_step(draft.first_step);
+  // What came in with the data set, before the first step, begins where it is first computed with.
+  const bool came_in = incident.origin().kind() == "input_data" && incident.origin().step() >= 0;
+  incident.set_first_step(came_in ? std::max(draft.first_step, incident.origin().step())
+                                  : draft.first_step);
   incident.set_last_step(draft.last_step);
   incident.set_gradients(FirstCount(draft, Reach::kGradient));
   incident.set_ended_job(draft.ended_job);

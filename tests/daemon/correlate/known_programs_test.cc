@@ -362,6 +362,7 @@ TEST(KnownPrograms, RowOfADataSetIsBadInTheStepThatUsesIt) {
   EXPECT_EQ(origin.kind(), "input_data");
   EXPECT_EQ(origin.op(), "aten::addmm");
   EXPECT_EQ(origin.step(), 7);
+  EXPECT_EQ(verdict.incidents(0).first_step(), 7);
 }
 
 TEST(KnownPrograms, SlopeUnderAFiniteLossIsItsOwnIncident) {
