@@ -220,6 +220,20 @@ Drafts GatherIncidents(const std::vector<Lineage>& runs) {
   return drafts;
 }
 
+// What is read when a job has ended, or when the last step of a block has, was bad by the last step
+// that was complete.
+int64_t NoLaterThanLast(const IncidentDraft& draft, int64_t step) {
+  const RunState& state = draft.lineage->facts().state();
+  const int64_t steps = StepAt(*draft.lineage, &state.clocks());
+  return state.ended() && step > 0 && step == steps ? steps - 1 : step;
+}
+
+bool WasLeftOut(const Finding& origin) {
+  return std::any_of(origin.unseen().begin(), origin.unseen().end(), [](const std::string& what) {
+    return what == "level" || what == "measuring";
+  });
+}
+
 Incident Finish(const IncidentDraft& draft) {
   Incident incident;
   incident.set_severity(Severity(draft));
@@ -239,6 +253,12 @@ Incident Finish(const IncidentDraft& draft) {
   incident.set_first_step(came_in ? std::max(draft.first_step, incident.origin().step())
                                   : draft.first_step);
   incident.set_last_step(draft.last_step);
+  if (WasLeftOut(incident.origin())) {
+    const auto last = [&](int64_t step) { return NoLaterThanLast(draft, step); };
+    incident.mutable_origin()->set_step(last(incident.origin().step()));
+    incident.set_first_step(last(incident.first_step()));
+    incident.set_last_step(last(incident.last_step()));
+  }
   incident.set_gradients(FirstCount(draft, Reach::kGradient));
   incident.set_ended_job(draft.ended_job);
   incident.set_parameters(FirstCount(draft, Reach::kParameter));

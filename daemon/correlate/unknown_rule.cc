@@ -28,8 +28,9 @@ bool WasIdleByRequest(const RunFacts& facts) {
   return (idle > poisoned + state.steps_off() || ended_idle) && !is_auto;
 }
 
-// A process that ended while its checks were off to measure what they cost, so that nobody has read
-// what it left: it was killed, or a bad value in these last steps has ended it.
+// A process that ended while its checks were off, to measure what they cost or by the choice of
+// level auto, so that nobody has read what it left: it was killed, or a bad value in these last
+// steps has ended it.
 bool EndedUnchecked(const RunFacts& facts) {
   return facts.state().ended() && facts.state().off_now();
 }

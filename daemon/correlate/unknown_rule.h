@@ -28,14 +28,15 @@ namespace nanwatch {
 //   records_left_out   there were more records than a verdict takes
 //   values_not_kept    bad values were counted, and no record of them is left (no `incidents`)
 //   steps_not_checked  some steps ran at level `idle` that level `auto` did not choose and that
-//                      were not off to measure the overhead; or a process died while they were off
+//                      were not off to measure the overhead; or a process ended in steps that
+//                      were left out for one of the two, so that nobody read what they left
 // Where none of these holds, correlate.cc may give killed_in_bad_step or died_in_bad_step
 // (death_rule.h), skip_not_explained or skip_not_seen (scaler_rule.h), update_not_seen (unapplied_rule.h), or
 // not_followed (follow_rule.h). A fleet's answer gives ranks_not_heard, ranks_behind,
 // runs_left_out, findings_missing or launch_by_clocks (daemon/gather/fleet_verdict.h).
 // The first five hold beside processes that were observed, too; the next three only without any.
-// `auto` leaves out steps by design and returns to the parameters they wrote, so its idle steps
-// give no reason; the report says how many there were.
+// `auto` leaves out steps by design and returns to the parameters they wrote, if only when the job
+// ends, so its idle steps give no other reason; the report says how many there were.
 [[nodiscard]] std::string UnknownBecause(const std::vector<RunFacts>& runs, const Verdict& verdict);
 
 // Tensors on a GPU, or another device, that went unchecked because of where they are.

@@ -94,16 +94,18 @@ void ReadMatch(const json& match, const std::vector<KnownCause>& before, KnownCa
       {"kind", &cause.kinds},   {"class", &cause.classes},       {"phase", &cause.phases},
       {"op", &cause.ops},       {"node", &cause.nodes},          {"layer", &cause.layers},
       {"param", &cause.params}, {"dtype", &cause.dtypes},        {"role", &cause.roles},
-      {"reach", &cause.reach},  {"not_reach", &cause.not_reach},
+      {"reach", &cause.reach},  {"not_reach", &cause.not_reach}, {"unseen", &cause.unseen},
   };
   for (const auto& [key, list] : lists) {
     *list = Texts(match, key, why);
-    const bool positive = list == &cause.reach || list == &cause.not_reach;
+    const bool positive = list == &cause.reach || list == &cause.not_reach || list == &cause.unseen;
     if (positive && why.empty() &&
         std::any_of(list->begin(), list->end(),
                     [](const std::string& text) { return text.starts_with('!'); }))
-      why = std::string("! is not allowed in ") + key + ", use " +
-            (list == &cause.reach ? "not_reach" : "reach");
+      why = std::string("! is not allowed in ") + key +
+            (list == &cause.reach       ? ", use not_reach"
+             : list == &cause.not_reach ? ", use reach"
+                                        : "");
   }
   ReadOpsOf(match, before, cause, why);
   for (const std::string& text : Texts(match, "where", why))
@@ -200,6 +202,9 @@ bool Fits(const KnownCause& cause, const Incident& incident) {
          Allows(cause.dtypes, TextOf(incident, "output.dtype").value_or("")) &&
          Allows(cause.roles, TextOf(incident, "used.role").value_or("")) &&
          (cause.reach.empty() || reached(cause.reach)) &&
+         (cause.unseen.empty() ||
+          std::any_of(origin.unseen().begin(), origin.unseen().end(),
+                      [&](const std::string& what) { return AnyMatches(cause.unseen, what); })) &&
          std::none_of(incident.reach().begin(), incident.reach().end(), reached_at_once) &&
          std::all_of(cause.where.begin(), cause.where.end(),
                      [&](const Condition& condition) { return Holds(condition, incident); });
@@ -245,6 +250,9 @@ std::vector<std::string> ReasonsOfFit(const KnownCause& cause, const Incident& i
   AddFit("role", cause.roles, TextOf(incident, "used.role").value_or(""), reasons);
   for (const std::string& reach : incident.reach()) {
     if (AnyMatches(cause.reach, reach)) AddFit("reach", cause.reach, reach, reasons);
+  }
+  for (const std::string& what : origin.unseen()) {
+    if (AnyMatches(cause.unseen, what)) AddFit("what was not seen", cause.unseen, what, reasons);
   }
   for (const std::string& reach : cause.not_reach)
     reasons.push_back("in its own step it did not reach " + reach);

@@ -40,7 +40,7 @@ struct Condition {
 struct KnownCause {
   std::string id;
   std::vector<std::string> kinds, classes, phases, ops, nodes, layers, params, dtypes, roles, reach,
-      not_reach;
+      not_reach, unseen;
   std::vector<Condition> where;
   std::string cause;
   std::string fix;

@@ -153,9 +153,21 @@ UnknownText RecordsLeftOut(const Verdict& verdict) {
           "mend what made most of the findings, or run it again for fewer steps"};
 }
 
+bool RanAtAuto(const Verdict& verdict) {
+  return !verdict.runs().empty() &&
+         std::all_of(verdict.runs().begin(), verdict.runs().end(),
+                     [](const RunInfo& run) { return run.level() == "auto"; });
+}
+
 UnknownText StepsNotChecked(const Verdict& verdict) {
   const uint64_t counted = CountedSteps(verdict.coverage());
   const uint64_t watched = counted - IdleSteps(verdict.coverage());
+  if (RanAtAuto(verdict)) {
+    return {SeenSoFar(verdict) +
+                ", but the job ended among steps that level auto had left out, and what they left "
+                "was not read",
+            "use `nanwatch run --level canary`, which watches every step"};
+  }
   if (IdleSteps(verdict.coverage()) <= StepsOffToMeasure(verdict.coverage())) {
     return {SeenSoFar(verdict) +
                 ", but the job ended while nanwatch had switched its checks off to measure its "

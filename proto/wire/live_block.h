@@ -29,7 +29,7 @@ struct Overhead {
   double high = 0;
   uint32_t pairs = 0;
   uint64_t steps_off = 0;
-  bool off_now = false;
+  bool off_now = false;  // steps went unchecked, and nothing was read since
 
   [[nodiscard]] uint64_t Packed() const noexcept {
     constexpr uint64_t kStepsMax = (uint64_t{1} << kPairsBit) - 1;

@@ -38,8 +38,16 @@ bool Measuring::IsCalm(ThreadState* thread, const Step& step) noexcept {
          parts_.python.running_cell() == 0;
 }
 
+void Measuring::RecordLeftOut(const Step& step) noexcept {
+  const bool is_auto = parts_.level.asked() == wire::Level::kAuto;
+  if (!is_auto) SetOfAuto({});
+  const bool left_out = is_auto && (step.idle || parts_.level.watched() == wire::Level::kIdle);
+  if (left_out) parts_.python.CallAtExitSoon();
+  left_out_.store(left_out, std::memory_order_relaxed);
+}
+
 void Measuring::OnStep(ThreadState* thread, const Step& step) noexcept {
-  if (parts_.level.asked() != wire::Level::kAuto) SetOfAuto({});
+  RecordLeftOut(step);
   if (!wanted_.load(std::memory_order_relaxed)) return;
   CostMeter::Next next;
   {
@@ -102,8 +110,11 @@ void Measuring::CutShort(ThreadState* thread) noexcept {
 
 // While the checks are off, nobody saw what ran since the last step.
 void Measuring::OnExit(ThreadState* thread) noexcept {
-  if (IsUnread() && !parts_.level.off_to_measure() && parts_.named_values.ReadAll(thread))
-    unread_.store(false, std::memory_order_relaxed);
+  const bool left_out = left_out_.load(std::memory_order_relaxed);
+  if (!(IsUnread() || left_out) || parts_.level.off_to_measure()) return;
+  if (!parts_.named_values.ReadAll(thread)) return;
+  unread_.store(false, std::memory_order_relaxed);
+  left_out_.store(false, std::memory_order_relaxed);
 }
 
 void Measuring::SetOfAuto(const PairedRatios::Figure& figure) noexcept {
@@ -119,7 +130,7 @@ wire::Overhead Measuring::Read() noexcept {
           .high = figure.high,
           .pairs = figure.pairs,
           .steps_off = steps_off_,
-          .off_now = IsUnread()};
+          .off_now = IsUnread() || left_out_.load(std::memory_order_relaxed)};
 }
 
 }  // namespace nanwatch

@@ -12,7 +12,8 @@
 //   - a child is forked with the checks on, or nobody would see its first ops (OnFork)
 //   - what is found later says that steps were off before it (wire::ValueRecord::kUnseenMeasuring)
 //   - steps that were off are counted, and whether they were read after
-// Levels canary and full are measured, on the CPU.
+// Levels canary and full are measured, on the CPU. Level auto measures itself (auto_level.h), and
+// where the job ends among steps that it has left out, what they left is read here, too (OnExit).
 //
 // Threads: any. The flags are loads; the rest locks, at steps.
 #pragma once
@@ -66,6 +67,7 @@ class Measuring {
     wire::Clocks clocks{};
     bool calm = false;      // as far as the caller knows
     bool off = false;       // its checks were off, or some of them
+    bool idle = false;      // it ran at level idle, whoever chose that
     bool readable = false;  // all gradients were read, and are finite
     Suspicion::Step seen;
   };
@@ -100,11 +102,13 @@ class Measuring {
   friend struct BenchMode;  // tests/bench/overhead
   [[nodiscard]] bool IsCalm(ThreadState* thread, const Step& step) noexcept;
   void CutShort(ThreadState* thread) noexcept;
+  void RecordLeftOut(const Step& step) noexcept;
   [[nodiscard]] bool EndsCycle(const wire::Clocks& clocks) noexcept;
 
   const Parts parts_;
   std::atomic<bool> wanted_;
   std::atomic<bool> unread_{false};
+  std::atomic<bool> left_out_{false};  // by level auto: the last step, or the one that runs
   std::atomic<bool> reads_{false};
   std::atomic<bool> cut_short_{false};
 

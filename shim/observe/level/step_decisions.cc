@@ -32,6 +32,7 @@ void StepDecisions::OnStep(ThreadState* thread, const StepEnded& step) noexcept 
                                .clocks = step.clocks,
                                .calm = step.calm,
                                .off = step.off,
+                               .idle = step.watched == wire::Level::kIdle,
                                .readable = step.readable,
                                .seen = seen});
   }
