@@ -30,11 +30,14 @@ constexpr uint32_t kUnseenFlags =
     wire::ValueRecord::kUnseenParent | wire::ValueRecord::kUnseenSampled |
     wire::ValueRecord::kUnseenTable;
 
-// p.add_(g, alpha=rate): arithmetic on a parameter asks for no NaN in it, as filling it would.
+// p.add_(g, alpha=rate), batch_norm(..., momentum=rate): arithmetic on a parameter or a buffer asks
+// for no NaN in it, as filling it would.
 bool UpdatesByNan(const Record& record, const ValueNode& self) {
-  return Has(record.value().flags(), wire::ValueRecord::kWroteParameter) &&
-         (self.kinds & wire::kHasNan) != 0 && self.site != nullptr &&
-         ComputesWithNumber(self.site->op());
+  constexpr uint32_t kWrote = wire::ValueRecord::kWroteParameter | wire::ValueRecord::kWroteBuffer;
+  return (record.value().flags() & kWrote) != 0 && (self.kinds & wire::kHasNan) != 0 &&
+         self.site != nullptr &&
+         (ComputesWithNumber(self.site->op()) ||
+          self.site->op().find("batch_norm") != std::string::npos);
 }
 
 }  // namespace

@@ -44,6 +44,8 @@ OpEvidence EvidenceOf(const Frame& frame, const Location& place, const BadOutput
   evidence.enters = (families & kEnters) != 0 || outputs[0].came_in;
   evidence.moves = (families & kMoves) != 0 || PassesOn(frame);
   evidence.nan_proof = (families & kNanProof) != 0;
+  evidence.nan_proof |= outputs[0].of_number;
+  evidence.bad_number = outputs[0].of_number;
   const wire::ElementType type = outputs[0].tensor.view.type;
   // Complex arithmetic makes NaN of Inf - Inf between its parts.
   if (wire::IsComplex(type)) evidence.nan_proof = false;

@@ -11,9 +11,9 @@ namespace nanwatch {
 namespace {
 
 // Of each layer a pointer to what was found. Touched only where a layer has batch normalization.
-std::atomic<const void*>* SideTable() {
-  static auto* table = static_cast<std::atomic<const void*>*>(
-      MapZeroed(kLayersMax * sizeof(std::atomic<const void*>)));
+std::atomic<void*>* SideTable() {
+  static auto* table =
+      static_cast<std::atomic<void*>*>(MapZeroed(kLayersMax * sizeof(std::atomic<void*>)));
   return table;
 }
 
@@ -35,12 +35,12 @@ bool HasFiniteStatistics(const std::vector<c10::IValue>& outputs) {
 
 }  // namespace
 
-const RunningStatistics::LayerBuffers* RunningStatistics::BuffersOf(const PythonNames& names,
-                                                                    const Layer* layer) {
-  std::atomic<const void*>* table = SideTable();
+RunningStatistics::LayerBuffers* RunningStatistics::BuffersOf(const PythonNames& names,
+                                                              const Layer* layer) {
+  std::atomic<void*>* table = SideTable();
   if (table == nullptr || layer->index >= kLayersMax) return nullptr;
-  const void* known = table[layer->index].load(std::memory_order_acquire);
-  if (known != nullptr) return static_cast<const LayerBuffers*>(known);
+  void* known = table[layer->index].load(std::memory_order_acquire);
+  if (known != nullptr) return static_cast<LayerBuffers*>(known);
   auto* found = new (std::nothrow) LayerBuffers{};
   if (found == nullptr) return nullptr;
   names.ForEachOwnedBy(layer, [found](const NamedTensor& tensor) {
@@ -48,40 +48,50 @@ const RunningStatistics::LayerBuffers* RunningStatistics::BuffersOf(const Python
       found->buffers[found->count++] = &tensor;
     }
   });
-  const void* expected = nullptr;
+  void* expected = nullptr;
   if (table[layer->index].compare_exchange_strong(expected, found)) return found;
   delete found;
-  return static_cast<const LayerBuffers*>(expected);
+  return static_cast<LayerBuffers*>(expected);
 }
 
-const RunningStatistics::LayerBuffers* RunningStatistics::BuffersOfLayer(
+RunningStatistics::LayerBuffers* RunningStatistics::BuffersOfLayer(
     const ThreadState* thread) const {
   const Layer* layer = CurrentLayer();
   return layer != nullptr && thread->nodes_open == 0 ? BuffersOf(names_, layer) : nullptr;
 }
 
-void RunningStatistics::CheckBuffer(ThreadState* thread, Frame& frame, const NamedTensor& named,
-                                    uint8_t index, const std::vector<c10::IValue>& outputs) {
-  const NamedReading reading(names_, named);
+void RunningStatistics::CheckBuffer(ThreadState* thread, Frame& frame, LayerBuffers& buffers,
+                                    uint32_t i, const std::vector<c10::IValue>& outputs) {
+  const NamedReading reading(names_, *buffers.buffers[i]);
   if (!reading) return;
   ++thread->counters.tensors_checked;
   thread->counters.bytes_checked += reading.bytes();
-  if (!reading.IsBad()) return;
+  const uint32_t bit = 1u << i;
+  const bool was_finite = (buffers.finite.load(std::memory_order_relaxed) & bit) != 0;
+  if (!reading.IsBad()) {
+    if (!was_finite) buffers.finite.fetch_or(bit, std::memory_order_relaxed);
+    return;
+  }
+  buffers.finite.fetch_and(~bit, std::memory_order_relaxed);
   const PlainTensor& plain = reading.tensor();
   BadEntry known;
   // Reported when it went bad; it stays so at every step from then on.
   if (bad_values_.Find(plain.storage, plain.byte_begin, plain.byte_end, &known)) return;
   BusyScope busy(thread);
   const bool has_nan = (NonFiniteKinds(plain.view) & wire::kHasNan) != 0;
-  const BadOutput output{plain, index, false, has_nan && HasFiniteStatistics(outputs)};
+  const bool made_finite = has_nan && HasFiniteStatistics(outputs);
+  // A momentum that is no number leaves nothing of either.
+  const bool of_number = made_finite && was_finite && IsAllNan(plain.view);
+  const BadOutput output{plain, static_cast<uint8_t>(kFirstIndex + i), false,
+                         made_finite && !of_number, of_number};
   findings_.OnBadOutputs(thread, frame, &output, 1);
 }
 
 void RunningStatistics::Check(ThreadState* thread, Frame& frame,
                               const std::vector<c10::IValue>& outputs) noexcept try {
-  const LayerBuffers* known = BuffersOfLayer(thread);
+  LayerBuffers* known = BuffersOfLayer(thread);
   for (uint32_t i = 0; known != nullptr && i < known->count; ++i) {
-    CheckBuffer(thread, frame, *known->buffers[i], static_cast<uint8_t>(kFirstIndex + i), outputs);
+    CheckBuffer(thread, frame, *known, i, outputs);
   }
 } catch (...) {
 }

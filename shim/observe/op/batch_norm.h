@@ -6,6 +6,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <atomic>
 #include <vector>
 
 #include "shim/observe/python/names/named_reading.h"
@@ -35,14 +36,15 @@ class RunningStatistics {
   struct LayerBuffers {
     const NamedTensor* buffers[kBuffersMax];
     uint32_t count;
+    std::atomic<uint32_t> finite;  // a bit each: it was when it was read last
   };
   // Outputs 3 and 4 of the op's arguments are the running mean and variance.
   static constexpr uint8_t kFirstIndex = 3;
 
   // Null: there are none.
-  [[nodiscard]] const LayerBuffers* BuffersOfLayer(const ThreadState* thread) const;
-  static const LayerBuffers* BuffersOf(const PythonNames& names, const Layer* layer);
-  void CheckBuffer(ThreadState* thread, Frame& frame, const NamedTensor& named, uint8_t index,
+  [[nodiscard]] LayerBuffers* BuffersOfLayer(const ThreadState* thread) const;
+  static LayerBuffers* BuffersOf(const PythonNames& names, const Layer* layer);
+  void CheckBuffer(ThreadState* thread, Frame& frame, LayerBuffers& buffers, uint32_t i,
                    const std::vector<c10::IValue>& outputs);
 
   Findings& findings_;

@@ -74,6 +74,7 @@ struct BadOutput {
   uint8_t index;
   bool requires_grad;
   bool came_in = false;  // written over, and bad before: the op computed nothing but finite numbers
+  bool of_number = false;  // so it did, what it wrote over was finite, and nothing of that is left
 };
 inline constexpr int kBadOutputsMax = 8;
 

@@ -57,6 +57,12 @@ bool IsAssumedDecay(const Frame& frame, const Claim& claim) {
          (claim.output_kinds & wire::kHasNan) == 0;
 }
 
+// Running statistics that are read for the first time, and no number in them: a momentum may have
+// made them so.
+bool IsAllOfBuffer(const Claim& claim) {
+  return claim.outputs[0].came_in && IsAllNan(claim.outputs[0].tensor.view);
+}
+
 bool CameIn(const Sources& sources) {
   return std::any_of(sources.list, sources.list + sources.count, [](const wire::Source& source) {
     return source.kind == static_cast<uint8_t>(wire::SourceKind::kExternal);
@@ -204,10 +210,10 @@ uint32_t OutOfSight::OfInputs(const Frame& frame, const Claim& claim) noexcept {
       }
       return OfUnreadInputs(frame, claim);
     case FindingClass::kExternal:
-      return BeforeItCameIn(claim) |
-             (IsAssumedDecay(frame, claim) || (!frame.inputs_seen && MayBeOfNumber(frame, claim))
-                  ? uint32_t{ValueRecord::kUnseenInputs}
-                  : 0u);
+      return BeforeItCameIn(claim) | (IsAssumedDecay(frame, claim) || IsAllOfBuffer(claim) ||
+                                              (!frame.inputs_seen && MayBeOfNumber(frame, claim))
+                                          ? uint32_t{ValueRecord::kUnseenInputs}
+                                          : 0u);
     default:
       return CameIn(*claim.sources) ? BeforeItCameIn(claim) : 0;
   }

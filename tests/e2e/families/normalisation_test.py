@@ -44,6 +44,18 @@ class Normalisation(WatchedProgramTest):
             model.train()"""), kind="op", param="body.1.running_var", layer="body.1", step=1,
                             reach=["activation", "buffer", "metric"])
 
+    # What the schedule of a momentum ruins was finite before: nobody loaded it so.
+    def test_momentum_of_nan(self):
+        model = "nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))"
+        self.assert_anomaly(training(model=model, before="model[1].momentum = float('nan') if step == 2 else 0.1"), "number-is-nan",
+                            kind="op", op="aten::native_batch_norm", layer="1", param="1.running_mean", step=2, exact=False,
+                            reach=["activation", "buffer"], **{"class": "scalar"})
+
+    # In the first call nobody can tell.
+    def test_statistics_without_a_number_are_not_known_for_certain(self):
+        model = "nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, momentum=float('nan')), nn.Linear(4, 2))"
+        self.assert_anomaly(training(model=model), layer="1", step=0, exact=False)
+
     def test_running_variance_that_overflows(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))",
                                      before="if step == 2:\n    x[1] *= 1e25"),
