@@ -210,13 +210,23 @@ bool ReachedMetricsAlone(const IncidentDraft& draft) {
          std::none_of(draft.other_events.begin(), draft.other_events.end(), is_other);
 }
 
+// A parameter that came in bad, or that something made so which nobody saw (a compiled update).
+bool IsRuinedUnseen(const IncidentDraft& draft) {
+  const Origin& origin = *draft.origin;
+  return draft.anomalous && !ReachedMetricsAlone(draft) && !origin.exact && origin.IsExternal() &&
+         origin.target == static_cast<uint32_t>(wire::Target::kParameter);
+}
+
 Drafts GatherIncidents(const std::vector<Lineage>& runs) {
   Drafts drafts;
   for (const Lineage& lineage : runs) AddEvents(lineage, drafts);
   for (const Lineage& lineage : runs) TakeDoubts(lineage, drafts);
   for (const Lineage& lineage : runs) AddValues(lineage, drafts);
   for (const Lineage& lineage : runs) AddDeath(lineage, drafts);
-  for (auto& [key, draft] : drafts) SortEvents(draft);
+  for (auto& [key, draft] : drafts) {
+    SortEvents(draft);
+    if (IsRuinedUnseen(draft)) draft.reach.insert(Reach::kParameter);
+  }
   return drafts;
 }
 

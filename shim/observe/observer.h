@@ -173,7 +173,8 @@ class Observer {
 
   // ---- findings
   LossRoots loss_roots;
-  ScalarReads scalar_reads{{segment, records, recent_values, poison, read_numbers, loss_roots}};
+  ScalarReads scalar_reads{
+      {segment, records, recent_values, poison, read_numbers, loss_roots, compiled_writes}};
   SourceFinder source_finder{{known_bad, external_values, collective_results, recent_values,
                               python->names(), level, progress, gpu_events}};
   StackedValues stacked_values{bad_values};
@@ -248,7 +249,7 @@ class Observer {
   // ---- the path of an op that is not of the commonest kind
   CompiledRegions compiled_regions{{segment, python->names(), poison, bad_values, known_bad,
                                     external_values, compiled_writes, input_tracking, passes,
-                                    gpu_events}};
+                                    gpu_events, canary_buffers}};
   InputRecorder input_recorder{shared_files, bad_values, level, gpu_events};
   RunningStatistics running_statistics{findings, python->names(), bad_values};
   OutputChecker output_checker{bad_values,    gpu_events, sampling,          op_path.sample_limit,

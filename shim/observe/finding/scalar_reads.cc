@@ -12,6 +12,7 @@
 #include "shim/observe/thread/location.h"
 #include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/tensor_stats.h"
+#include "shim/observe/unseen/compiled_writer.h"
 #include "shim/observe/unseen/read_numbers.h"
 
 namespace nanwatch {
@@ -76,6 +77,13 @@ void ScalarReads::OnRead(ThreadState* thread, const Frame& frame, double number)
     source = SourceFrom(input.bad);
     source.kinds = input.kinds;
     value = input.bad.value;
+  }
+  const bool is_known = source.kind != static_cast<uint8_t>(wire::SourceKind::kNone);
+  if (!is_known && std::isnan(number)) value = uses_.compiled_writes.OnNumber(thread, number);
+  if (!is_known && value.ticket != 0) {
+    source.kind = static_cast<uint8_t>(wire::SourceKind::kValue);
+    source.value = value.ticket;
+    source.kinds = wire::kHasNan;
   }
   uses_.read_numbers.OnRead(source, value, number);
   Emit(thread, *emitter, {uses_.segment.NameOf(*frame.op), source, value, number});

@@ -13,6 +13,7 @@
 
 namespace nanwatch {
 
+class CompiledWrites;
 class Emitter;
 class FindingRecords;
 class LossRoots;
@@ -30,6 +31,7 @@ class ScalarReads {
     const Poison& poison;
     ReadNumbers& read_numbers;
     LossRoots& loss_roots;
+    CompiledWrites& compiled_writes;
   };
   explicit ScalarReads(const Uses& uses) noexcept : uses_(uses) {}
 

@@ -138,6 +138,13 @@ void SourceFinder::AssumeFromModel(const Layer& layer, Sources* sources) {
   if (sources->count == 0) uses_.names.ForEachInRoot(layer.root_layer, check);
 }
 
+// The kernels of a compiled region write results and buffers; parameters are an optimizer's.
+bool SourceFinder::MayBeOfKernels(const InputSeen& input) const noexcept {
+  const NamedTensor* named =
+      uses_.names.FindByStorage(static_cast<const c10::StorageImpl*>(input.storage.storage));
+  return named == nullptr || named->kind == NamedTensorKind::kBuffer;
+}
+
 void SourceFinder::CollectSeen(ThreadState* thread, const Frame& frame, const OwnWrites& own,
                                Sources* sources) noexcept {
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
@@ -155,8 +162,7 @@ void SourceFinder::CollectSeen(ThreadState* thread, const Frame& frame, const Ow
     if (kinds == 0 && !input.updated && !input.rewritten && IsAlive(input))
       kinds = NonFiniteKinds(input.View());
     if (kinds == 0) continue;
-    if (thread->regions_open != 0 && uses_.names.FindByStorage(static_cast<const c10::StorageImpl*>(
-                                         input.storage.storage)) == nullptr) {
+    if (thread->regions_open != 0 && MayBeOfKernels(input)) {
       sources->made_in_region = true;
       continue;
     }

@@ -76,6 +76,7 @@ class SourceFinder {
   void AddUnknownInput(ThreadState* thread, const UnknownInput& input, const OwnWrites& own,
                        Sources* sources);
   bool AddAssumed(ThreadState* thread, const UnknownInput& input, Sources* sources);
+  [[nodiscard]] bool MayBeOfKernels(const InputSeen& input) const noexcept;
   bool AddMade(const PlainTensor& plain, uint8_t kinds, Sources* sources) noexcept;
   [[nodiscard]] bool IsMadeByOps(const BadEntry& entry) noexcept;
   void AssumeFromModel(const Layer& layer, Sources* sources);

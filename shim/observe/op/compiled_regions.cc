@@ -12,6 +12,7 @@
 #include "shim/observe/gpu/event_queue.h"
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/step/backward_pass.h"
+#include "shim/observe/step/canary_reads.h"
 #include "shim/observe/torch/input_tracking.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/compiled_writer.h"
@@ -47,6 +48,13 @@ bool AddOnGpu(const at::TensorBase& tensor, GpuTensors* on_gpu, uint32_t name = 
 // What bad went into the region: arguments, and the parameters and buffers of the module and of
 // those in it.
 void CompiledRegions::AddInputs(const Tensors& inputs, UnobservedWriter* writer) {
+  AddArguments(inputs, writer);
+  if (writer->layer == nullptr) return;
+  AddNamed(writer->layer, NamedTensorKind::kParameter, writer);
+  AddNamed(writer->layer, NamedTensorKind::kBuffer, writer);
+}
+
+void CompiledRegions::AddArguments(const Tensors& inputs, UnobservedWriter* writer) {
   for (size_t i = 0; i < inputs.count; ++i) {
     PlainTensor plain;
     if (!IsBad(*inputs.tensors[i], &plain)) continue;
@@ -59,12 +67,20 @@ void CompiledRegions::AddInputs(const Tensors& inputs, UnobservedWriter* writer)
     source.kinds = NonFiniteKinds(plain.view);
     writer->Add(source, value);
   }
-  const Layer* layer = writer->layer;
-  if (layer == nullptr) return;
-  parts_.names.ForEachInRoot(layer->root_layer, [this, layer, writer](const NamedTensor& named) {
-    if (!IsWithin(named.layer, layer)) return;
+}
+
+void CompiledRegions::AddNamed(const Layer* layer, NamedTensorKind kind, UnobservedWriter* writer) {
+  parts_.names.ForEachInRoot(layer->root_layer, [&](const NamedTensor& named) {
+    if (named.kind != kind || !IsWithin(named.layer, layer)) return;
     const NamedReading reading(parts_.names, named);
-    if (reading.IsBad()) writer->Add(parts_.external_values.SourceOf(named, reading), {});
+    if (!reading.IsBad()) return;
+    wire::Source source{};
+    ValueRef value;
+    if (!parts_.known_bad.SourceOf(reading.tensor(), &source, &value)) {
+      source = parts_.external_values.SourceOf(named, reading);
+    }
+    source.kinds = NonFiniteKinds(reading.tensor().view);
+    writer->Add(source, value);
   });
 }
 
@@ -77,6 +93,7 @@ void CompiledRegions::SetName(ThreadState* thread, const char* name) const noexc
 
 void CompiledRegions::Begin(ThreadState* thread, const char* name) noexcept {
   SetName(thread, name);
+  thread->regions_unread |= CurrentLayer() == nullptr;
   thread->region_holds_inputs = !parts_.poison.Ignores();
   if (thread->region_holds_inputs) parts_.input_tracking.Hold();
 }
@@ -146,6 +163,32 @@ void CompiledRegions::CheckOutput(ThreadState* thread, const RegionSeen& region,
   parts_.compiled_writes.Report(thread, writer, plain);
 }
 
+// Those in the module that it has turned bad.
+void CompiledRegions::CheckBuffers(ThreadState* thread, const RegionSeen& region,
+                                   const Tensors& inputs) {
+  if (region.layer == nullptr || region.name[0] == '\0') return;
+  parts_.buffers.ForEachTurnedBad(
+      region.layer->root_layer, [&](const NamedTensor& named, const NamedReading& reading) {
+        const PlainTensor& plain = reading.tensor();
+        const uint8_t kinds = NonFiniteKinds(plain.view);
+        wire::Source known{};
+        ValueRef value;
+        const bool is_mask = kinds == wire::kHasNegInf;
+        if (is_mask || parts_.known_bad.SourceOf(plain, &known, &value)) return;
+        UnobservedWriter writer = WriterOf(region.name, named.layer, false);
+        // Between two calls others may have written it.
+        writer.flags |= wire::ValueRecord::kUnseenInputs;
+        if (canary::Buffers::IsRuined(named, kinds)) {
+          writer.named = &named;
+          writer.target = wire::Target::kBuffer;
+        }
+        if (region.source.kinds != 0) writer.Add(region.source, region.value);
+        AddArguments(inputs, &writer);
+        AddNamed(region.layer, NamedTensorKind::kParameter, &writer);
+        parts_.compiled_writes.Report(thread, &writer, plain);
+      });
+}
+
 void CompiledRegions::OnOutputs(ThreadState* thread, const Tensors& outputs,
                                 const Tensors& inputs) noexcept try {
   if (parts_.poison.Ignores()) return;
@@ -153,6 +196,7 @@ void CompiledRegions::OnOutputs(ThreadState* thread, const Tensors& outputs,
   RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
   thread->region = RegionSeen{};
   region.layer = CurrentLayer();
+  CheckBuffers(thread, region, inputs);
   UnobservedWriter writer = WriterOf(region.name, region.layer, false);
   bool inputs_added = false;
   GpuTensors on_gpu(parts_.gpu, thread);

@@ -13,7 +13,11 @@
 //
 // A value that came out bad is the region's own if nothing bad went in. A compiled function that is
 // no module's has no return that we see: what it spoiled shows where a pass begins at its result,
-// or in its backward, and nothing is known of its arguments.
+// or in its backward, and nothing is known of its arguments. What comes in from outside torch's ops
+// after it may be its result, so such an origin is not exact.
+//
+// Buffers that kernels write are read where the module returns: one that was finite before is the
+// region's work, unless somebody else has written it since.
 #pragma once
 
 #include <ATen/core/TensorBase.h>
@@ -37,7 +41,12 @@ class KnownBad;
 class Poison;
 class ProcessSegment;
 class PythonNames;
+enum class NamedTensorKind : uint8_t;
 struct UnobservedWriter;
+
+namespace canary {
+class Buffers;
+}
 
 class CompiledRegions {
  public:
@@ -53,6 +62,7 @@ class CompiledRegions {
     InputTracking& input_tracking;
     BackwardPasses& passes;
     GpuEventQueue& gpu;
+    canary::Buffers& buffers;
   };
   explicit CompiledRegions(const Parts& parts) noexcept : parts_(parts) {}
 
@@ -80,6 +90,9 @@ class CompiledRegions {
  private:
   void SetName(ThreadState* thread, const char* name) const noexcept;
   void AddInputs(const Tensors& inputs, UnobservedWriter* writer);
+  void AddArguments(const Tensors& inputs, UnobservedWriter* writer);
+  void AddNamed(const Layer* layer, NamedTensorKind kind, UnobservedWriter* writer);
+  void CheckBuffers(ThreadState* thread, const RegionSeen& region, const Tensors& inputs);
   void CheckOutput(ThreadState* thread, const RegionSeen& region, const at::TensorBase& output,
                    const Tensors& inputs, UnobservedWriter* writer, bool* inputs_added);
 

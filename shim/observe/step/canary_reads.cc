@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
+#include <cstring>
 #include <exception>
 
 #include "shim/check/scan.h"
@@ -124,6 +125,10 @@ void Reads::OnResults(ThreadState* thread, const at::TensorBase* const* tensors,
 } catch (...) {
 }
 
+bool Buffers::IsRuined(const NamedTensor& named, uint8_t kinds) noexcept {
+  return (kinds & wire::kHasNan) != 0 || std::strstr(named.name, "running_") != nullptr;
+}
+
 Buffers::Seen& Buffers::Of(const NamedTensor& named) {
   if (named.index >= seen_.size()) seen_.resize(named.index + 1, Seen::kNever);
   return seen_[named.index];
@@ -161,8 +166,7 @@ void Buffers::OnStepEnd(ThreadState* thread) noexcept try {
     UnobservedWriter writer =
         UnseenAt(kModuleCall, named.layer, wire::Phase::kForward, kinds, ValueRef{});
     writer.made_with_gradients = true;
-    // Inf alone is how a buffer of extremes begins.
-    if ((kinds & wire::kHasNan) != 0) {
+    if (IsRuined(named, kinds)) {
       writer.named = &named;
       writer.target = wire::Target::kBuffer;
     }

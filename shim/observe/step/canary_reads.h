@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "shim/classify/bad_values.h"
+#include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/python/names/python_names.h"
 
 namespace nanwatch {
@@ -82,10 +83,17 @@ class Buffers {
   };
   explicit Buffers(const Uses& uses) noexcept : uses_(uses) {}
 
+  // Inf alone is how a buffer of extremes begins; running statistics are none.
+  [[nodiscard]] static bool IsRuined(const NamedTensor& named, uint8_t kinds) noexcept;
+
   // A root is about to be called for the first time.
   void OnNewRoot(const Layer* root) noexcept;
   // An optimizer's step ends, on its thread.
   void OnStepEnd(ThreadState* thread) noexcept;
+  // Calls fn(named, reading) for those of the root that were finite when they were read last, and
+  // are bad now.
+  template <class Fn>
+  void ForEachTurnedBad(const Layer* root, Fn&& fn) noexcept;
 
  private:
   enum class Seen : uint8_t { kNever, kFinite, kBad };
@@ -96,6 +104,22 @@ class Buffers {
   std::mutex mutex_;
   std::vector<Seen> seen_;
 };
+
+template <class Fn>
+void Buffers::ForEachTurnedBad(const Layer* root, Fn&& fn) noexcept try {
+  const PythonNames& names = uses_.names;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  names.ForEachInRoot(root, [&](const NamedTensor& named) {
+    if (named.kind != NamedTensorKind::kBuffer) return;
+    const NamedReading reading(names, named);
+    if (!reading) return;
+    Seen& seen = Of(named);
+    const Seen before = seen;
+    seen = reading.IsBad() ? Seen::kBad : Seen::kFinite;
+    if (seen == Seen::kBad && before == Seen::kFinite) fn(named, reading);
+  });
+} catch (...) {
+}
 
 }  // namespace canary
 }  // namespace nanwatch

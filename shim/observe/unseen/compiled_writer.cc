@@ -31,6 +31,12 @@ UnobservedWriter WriterOf(const char* name, const Layer* layer, bool is_backward
   return writer;
 }
 
+bool HasUnread(const ThreadState& thread) noexcept {
+  const RegionSeen& last = thread.region;
+  const bool awaits_return = last.name[0] != '\0' && !last.is_backward && thread.regions_open == 0;
+  return thread.regions_unread || awaits_return;
+}
+
 }  // namespace nanwatch::compiled_regions
 
 namespace nanwatch {
@@ -52,6 +58,18 @@ ValueRef CompiledWrites::OnBadRoot(ThreadState* thread, const PlainTensor& root)
   if (region.source.kinds != 0) writer.Add(region.source, region.value);
   writer.finding_class = ClassOf(writer, root);
   return writes_.Record(thread, root, writer);
+}
+
+ValueRef CompiledWrites::OnNumber(ThreadState* thread, double number) noexcept {
+  if (!compiled_regions::HasUnread(*thread)) return {};
+  const RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
+  UnobservedWriter writer = compiled_regions::WriterOf(region.name, nullptr, /*is_backward=*/false);
+  writer.flags |= wire::ValueRecord::kInexact;
+  writer.has_memory = false;
+  PlainTensor plain{};
+  plain.view = TensorView{&number, wire::ElementType::kFloat64, 0, nullptr, nullptr, 1};
+  writer.finding_class = ClassOf(writer, plain);
+  return writes_.Record(thread, plain, writer);
 }
 
 }  // namespace nanwatch

@@ -18,6 +18,9 @@ inline bool IsBackwardNode(const char* node) noexcept {
 
 // The writer of what a region has returned, as far as it is known.
 UnobservedWriter WriterOf(const char* name, const Layer* layer, bool is_backward) noexcept;
+// Whether a region that ran on this thread has returned something that nobody has read.
+[[nodiscard]] bool HasUnread(const ThreadState& thread) noexcept;
+
 }  // namespace nanwatch::compiled_regions
 
 namespace nanwatch {
@@ -36,6 +39,9 @@ class CompiledWrites {
   // A pass begins at this, which is bad and was made by a region: what is known of it, or its
   // record.
   [[nodiscard]] ValueRef OnBadRoot(ThreadState* thread, const PlainTensor& root) noexcept;
+  // Python has read this number from a tensor that nobody knows, and a region has results that
+  // nobody has read: its record. Ticket 0: no region has.
+  [[nodiscard]] ValueRef OnNumber(ThreadState* thread, double number) noexcept;
 
  private:
   KnownBad& known_bad_;

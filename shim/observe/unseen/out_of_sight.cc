@@ -13,6 +13,7 @@
 #include "shim/observe/torch/saved_tensors.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/collective_results.h"
+#include "shim/observe/unseen/compiled_writer.h"
 #include "shim/observe/unseen/unread_inputs.h"
 
 namespace nanwatch {
@@ -84,6 +85,7 @@ uint32_t OutOfSight::BeforeItCameIn(const Claim& claim) const noexcept {
   if (uses_.segment.is_forked()) flags |= ValueRecord::kUnseenParent;
   if (uses_.bad_values.lost()) flags |= ValueRecord::kUnseenTable;
   if (uses_.collective_results.may_bring_unnamed()) flags |= ValueRecord::kUnseenInputs;
+  if (compiled_regions::HasUnread(*claim.thread)) flags |= ValueRecord::kInexact;
   return flags;
 }
 

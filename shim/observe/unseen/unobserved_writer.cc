@@ -98,7 +98,7 @@ ValueRef UnobservedWrites::Record(ThreadState* thread, const PlainTensor& tensor
   const bool in_buffer = writer.target == Target::kBuffer;
   if (in_update || in_buffer) records_.RecordReachOf(*emitter, value, ref);
   // A buffer is read again at each step's end; what reads it in between is not watched.
-  if (in_buffer) return ref;
+  if (in_buffer || !writer.has_memory) return ref;
   const BadOutput output{tensor, 0, false};
   known_bad_.Remember(&output, 1, {ref, site, written, in_update, in_update});
   if (written.target == Target::kParameter) poison_.Mark(written.named, tensor);

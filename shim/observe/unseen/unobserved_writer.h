@@ -33,6 +33,8 @@ struct UnobservedWriter {
   wire::Target target;
   // Not what a validation made, though it is met where autograd records nothing.
   bool made_with_gradients;
+  // Where it lies is known, so that what reads it there comes of it.
+  bool has_memory = true;
 
   void Add(const wire::Source& source, ValueRef value) noexcept {
     if (source_count == wire::kSourcesMax) return;

@@ -222,7 +222,8 @@ class ObservedTraining {
   OutOfSight out_of_sight{{segment, level, bad_values, collective_results, python.names(), tracking,
                            progress, unread_inputs}};
   LossRoots loss_roots;
-  ScalarReads scalar_reads{{segment, records, recent, poison, read_numbers, loss_roots}};
+  ScalarReads scalar_reads{
+      {segment, records, recent, poison, read_numbers, loss_roots, compiled_writes}};
   SourceFinder sources{
       {known_bad, external, collective_results, recent, python.names(), level, progress, late}};
   StackedValues stacked_values{bad_values};
