@@ -14,7 +14,17 @@ namespace nanwatch {
 
 struct ReachEvent {
   // By what we know it.
-  enum class How : uint8_t { kRoot, kLeaf, kUpdate, kWrite, kEscape, kFirstReach, kRead, kDead };
+  enum class How : uint8_t {
+    kRoot,
+    kLeaf,
+    kUpdate,
+    kWrite,
+    kEscape,
+    kFirstReach,
+    kRead,
+    kDead,
+    kHeld
+  };
 
   wire::Reach reach = wire::Reach::kActivation;
   uint64_t ticket = 0;

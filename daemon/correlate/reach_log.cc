@@ -92,6 +92,23 @@ void ReachLog::OnValue(const Record& record, int node) {
   reached(wire::ValueRecord::kWroteParameter, Reach::kParameter);
   reached(wire::ValueRecord::kWroteOptimizerState, Reach::kOptimizerState);
   reached(wire::ValueRecord::kWroteBuffer, Reach::kBuffer);
+  if (HoldsResult(node)) {
+    AddEvent({.reach = Reach::kParameter,
+              .ticket = record.ticket(),
+              .clocks = &record.clocks(),
+              .node = node,
+              .origin = origin,
+              .name = values_.origins()[origin].source->name(),
+              .how = ReachEvent::How::kHeld});
+  }
+}
+
+// A program that only runs a model may never read a number of what NaN in its weights makes: the
+// largest of some NaN has a place, too, and an accuracy is counted from places.
+bool ReachLog::HoldsResult(int node) const {
+  const Origin& origin = values_.origins()[values_.node(node).origin];
+  return has_result_ && origin.node == node && origin.IsExternal() && origin.source != nullptr &&
+         Is(origin.target, Target::kParameter) && (origin.kinds & wire::kHasNan) != 0;
 }
 
 void ReachLog::AddEventsOf(const Record& record, Reach reach, const ValueGraph::Sources& bad,

@@ -208,6 +208,9 @@ class ReasonWriter {
                JudgementText(event);
       case ReachEvent::How::kDead:
         return "the loss was not finite in the steps that ran with these bad parameters";
+      case ReachEvent::How::kHeld:
+        return "the parameter" + name + " holds it, and the program only runs the model" +
+               JudgementText(event);
       case ReachEvent::How::kFirstReach:
         return "the list of first reaches, from which nothing is ever dropped, names " + record +
                name + ", " + by + JudgementText(event);

@@ -30,8 +30,7 @@ bool IsGivenFinite(const ThreadState* thread, StepClock& clock) {
 // determinant). Null elsewhere. A mask of -Inf is how ops write what they are to leave out.
 const OpTraits* WholeOp(const Finding& finding) {
   if (finding.finding_class != FindingClass::kScalar || !finding.just_made() ||
-      finding.outputs[0].of_number ||
-      finding.place.phase == wire::Phase::kBackward ||
+      finding.outputs[0].of_number || finding.place.phase == wire::Phase::kBackward ||
       (finding.evidence.output_kinds & wire::kHasNan) == 0) {
     return nullptr;
   }

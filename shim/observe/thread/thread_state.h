@@ -211,7 +211,7 @@ struct ThreadState {
   bool region_holds_inputs;  // the outermost of them asked for inputs
   // Of the compiled region last begun on this thread, open or not (compiled_regions.h).
   RegionSeen region;
-  bool regions_unread;  // one ran that was no module's: nobody has read what it returned
+  bool regions_unread;       // one ran that was no module's: nobody has read what it returned
   uint32_t optimizer_depth;  // open optimizer ranges
   uint32_t optimizer_index;
   bool optimizer_holds_inputs;     // the open range asked for inputs and has to let go of that

@@ -130,6 +130,28 @@ TEST(Metric, ResultOfAProgramThatTrainedNothing) {
   EXPECT_EQ(verdict_of(true, 0, true, 1).verdict(), "expected") << "it came to no result";
 }
 
+// The largest of some NaN has a place, too, and an accuracy is counted from places.
+TEST(Metric, WeightOfAProgramThatOnlyRunsAModelMattersThoughNoNumberOfItIsRead) {
+  const auto verdict_of = [](uint8_t kinds, bool trains) {
+    RunBuilder run;
+    run.Clock(Clocks());
+    auto& used = run.Value(1).Propagate("aten::addmm").At("head").WithoutGradients();
+    used.FromOutside(wire::Target::kParameter, "head.weight", kinds);
+    kinds == wire::kHasNan ? used.Nan() : used.NegInf();
+    run.Ended(trains ? OptimizerClocks({9}) : Clocks()).ExitCode(0);
+    RunFacts facts = run.Build();
+    facts.mutable_state()->set_ended(true);
+    return Correlate({facts});
+  };
+  const Verdict verdict = verdict_of(wire::kHasNan, false);
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().param(), "head.weight");
+  EXPECT_THAT(verdict.incidents(0).reach(), ElementsAre("activation", "parameter"));
+  EXPECT_EQ(verdict_of(wire::kHasNegInf, false).verdict(), "expected") << "a mask";
+  EXPECT_EQ(verdict_of(wire::kHasNan, true).verdict(), "expected") << "training would show it";
+}
+
 TEST(Metric, NanThatTheProgramPutAmongManyNumbersMarksWhatIsMissing) {
   for (const bool of_many : {false, true}) {
     RunBuilder run;
