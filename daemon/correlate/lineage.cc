@@ -4,6 +4,7 @@
 #include "daemon/correlate/dead_rule.h"
 #include "daemon/correlate/loaded_rule.h"
 #include "daemon/correlate/reach_log.h"
+#include "daemon/correlate/run_end.h"
 #include "daemon/correlate/scaler_rule.h"
 #include "daemon/correlate/unapplied_rule.h"
 #include "daemon/correlate/value_graph.h"
@@ -55,6 +56,9 @@ Lineage::Lineage(const RunFacts& facts, const Excused& excused,
   TakeForWritten(origins_, nodes_, events_);
   ExcuseSkippedUpdates(records, facts.state().clocks(), origins_, events_);
   MarkUnapplied(records, facts.state().clocks(), origins_, nodes_, reach.TakeReads(), events_);
+  if (facts.state().ended() && !EndedWithError(facts)) {
+    MarkLeftOutLast(facts.state().clocks(), origins_, events_);
+  }
   AddLossOfDead(facts, dead_, clock_, events_);
 }
 

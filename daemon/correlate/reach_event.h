@@ -48,6 +48,7 @@ struct BadRead {
   const Clocks* clocks = nullptr;  // of the moment
   // When the same place read one last: of reads that repeat only the first are recorded.
   const Clocks* last_clocks = nullptr;
+  bool tested = false;  // the program asked whether it is finite, and read no number
 };
 
 // A bad value that this run gave into a collective, or wrote into memory that others see

@@ -295,8 +295,9 @@ void ReachLog::OnEscape(const Record& record) {
   if (node < 0) return;
   const Site* reader = index_.FindSite(escape.site());
   const Clocks* last = reader != nullptr ? &reader->last_clocks() : &record.clocks();
-  reads_.push_back({values_.node(node).origin, &record.clocks(), last});
-  if (Has(escape.flags(), wire::kAskedOnly)) return;
+  const bool tested = Has(escape.flags(), wire::kAskedOnly);
+  reads_.push_back({values_.node(node).origin, &record.clocks(), last, tested});
+  if (tested) return;
   values_.NoteRead(record);
   const Site* site = values_.node(node).site;
   const Record* made = values_.node(node).record;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -102,10 +103,22 @@ bool WasReadInItsStep(const ReachEvent& loss, const std::vector<Origin>& origins
 }
 
 // At level canary: torch.isfinite saw something bad between the begin of the pass and the next
-// update, and no value that was known by then: what the pass had made, or a norm of it.
+// update, and no value that was known by then: what the pass had made, or a norm of it. Of tests
+// that the same place makes later only the last is known.
 bool WasTestedAfter(const ReachEvent& root, const std::vector<const ValueNode*>& tests) {
-  return std::any_of(tests.begin(), tests.end(), [&root](const ValueNode* test) {
-    return test->ticket > root.ticket && UpdatesIn(*test->clocks) == UpdatesIn(*root.clocks);
+  const uint64_t updates = UpdatesIn(*root.clocks);
+  return std::any_of(tests.begin(), tests.end(), [&](const ValueNode* test) {
+    if (test->ticket > root.ticket) return UpdatesIn(*test->clocks) == updates;
+    return UpdatesIn(*test->clocks) < updates && updates <= UpdatesIn(test->site->last_clocks());
+  });
+}
+
+// At level canary, the loss itself: by torch.isfinite, after its pass.
+bool WasTestedItself(const ReachEvent& root, const std::vector<BadRead>& reads) {
+  const uint64_t updates = UpdatesIn(*root.clocks);
+  return std::any_of(reads.begin(), reads.end(), [&](const BadRead& read) {
+    return read.tested && read.origin == root.origin && UpdatesIn(*read.clocks) <= updates &&
+           updates <= UpdatesIn(*read.last_clocks);
   });
 }
 
@@ -150,10 +163,10 @@ bool IsUnapplied(const ReachEvent& event, const RunFactsAsked& run) {
   if (event.reach == Reach::kGradient) return true;
   if (!IsRoot(event) || event.origin < 0) return false;
   // An update of bad gradients would have left bad parameters. Of an Inf whose gradients are finite
-  // nothing shows whether the update was made.
+  // nothing shows whether the update was made, unless the program has tested it.
   return run.passes_with_gradients.contains(event.pass)
              ? WasReadInItsStep(event, run.origins, run.reads)
-             : WasTestedAfter(event, run.tests);
+             : WasTestedAfter(event, run.tests) || WasTestedItself(event, run.reads);
 }
 
 }  // namespace
@@ -162,6 +175,23 @@ bool UnappliedUndecided(const std::vector<ReachEvent>& events) {
   return std::any_of(events.begin(), events.end(), [](const ReachEvent& event) {
     return event.unapplied && event.perhaps_hidden;
   });
+}
+
+void MarkLeftOutLast(const Clocks& newest, const std::vector<Origin>& origins,
+                     std::vector<ReachEvent>& events) {
+  const BadUpdates updates(events);
+  const auto site_of = [&](const ReachEvent& event) {
+    return event.origin >= 0 ? origins[static_cast<size_t>(event.origin)].site : nullptr;
+  };
+  std::set<std::pair<const Site*, Reach>> left_out;
+  for (const ReachEvent& event : events) {
+    if (event.unapplied && site_of(event) != nullptr) left_out.emplace(site_of(event), event.reach);
+  }
+  for (ReachEvent& event : events) {
+    const bool is_last = event.clocks != nullptr && !WentOn(event, newest);
+    if (is_last && left_out.contains({site_of(event), event.reach}) && !updates.AnyMadeOf(event))
+      event.unapplied = true;
+  }
 }
 
 void MarkUnapplied(const std::vector<const Record*>& records, const Clocks& newest,

@@ -8,7 +8,7 @@
 // canary gradients are read as updates begin: there it has tested what the pass made.
 //
 // A run that ends before its next update says nothing of the kind: it may have ended because of
-// them. Nor do the gradients of one in which a GradScaler skips, which has a rule of its own
+// them, unless it has left such values out before. Nor do the gradients of one in which a GradScaler skips, which has a rule of its own
 // (scaler_rule.h).
 #pragma once
 
@@ -27,6 +27,11 @@ namespace nanwatch {
 void MarkUnapplied(const std::vector<const Record*>& records, const Clocks& newest,
                    const std::vector<Origin>& origins, const std::vector<ValueNode>& nodes,
                    const std::vector<BadRead>& reads, std::vector<ReachEvent>& events);
+
+// Of a run that ended well, to be called after that: what the program left out before, with the same
+// origin and reach, it has left out in its last step, too.
+void MarkLeftOutLast(const Clocks& newest, const std::vector<Origin>& origins,
+                     std::vector<ReachEvent>& events);
 
 // Whether there is such an event of which that is not decided.
 [[nodiscard]] bool UnappliedUndecided(const std::vector<ReachEvent>& events);

@@ -96,8 +96,19 @@ void Reads::OnAsked(ThreadState* thread, const at::TensorBase& tensor) noexcept 
   Count(thread, plain);
   if (!HasNonFinite(plain.view)) return;
   const uint8_t kinds = NonFiniteKinds(plain.view);
+  Emitter* emitter = uses_.segment.Ensure();
+  if (!IsFault(kinds) || emitter == nullptr) return;
   wire::Source source{};
-  if (IsFault(kinds)) (void)OnBadValue(thread, {tensor, plain, kFiniteAsked, kinds}, &source);
+  const ValueRef value = OnBadValue(thread, {tensor, plain, kFiniteAsked, kinds}, &source);
+  if (value.ticket == 0) return;
+  source.kinds = kinds;
+  const double number = (kinds & wire::kHasNan) != 0 ? std::nan("") : HUGE_VAL;
+  uses_.scalar_reads.Emit(thread, *emitter,
+                          {.op = InternText(*emitter, kFiniteAsked),
+                           .source = source,
+                           .value = value,
+                           .number = number,
+                           .asked_only = true});
 } catch (...) {
 }
 

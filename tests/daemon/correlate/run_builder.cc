@@ -375,6 +375,11 @@ void RunBuilder::ReadMany(uint64_t ticket, uint64_t value) {
   records_.back().mutable_escape()->set_flags(wire::kReadWithOthers);
 }
 
+void RunBuilder::Tested(uint64_t ticket, uint64_t value) {
+  Read(ticket, value);
+  records_.back().mutable_escape()->set_flags(wire::kAskedOnly);
+}
+
 void RunBuilder::CollectiveIn(uint64_t ticket, const std::string& group, uint64_t sequence,
                               uint64_t value) {
   CollectiveFact& fact = *Add(ticket).mutable_collective();

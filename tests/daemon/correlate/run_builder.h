@@ -131,6 +131,8 @@ class RunBuilder {
             double number = std::numeric_limits<double>::quiet_NaN());
   // Python read all values of it at once: NaN, and it may be many.
   void ReadMany(uint64_t ticket, uint64_t value);
+  // The program asked whether it is finite.
+  void Tested(uint64_t ticket, uint64_t value);
   void CollectiveIn(uint64_t ticket, const std::string& group, uint64_t sequence, uint64_t value);
   void CollectiveOut(uint64_t ticket, const std::string& group, uint64_t sequence, uint64_t value);
   void FirstReach(wire::Reach reach, uint64_t value);

@@ -44,6 +44,38 @@ TEST(Unapplied, GradientWithWhichTheRunEndsIsAnAnomaly) {
   EXPECT_THAT(VerdictAfter(3, WithBadGradient()), testing::StartsWith("anomaly"));
 }
 
+// A batch that is skipped, and the last one, too.
+TEST(Unapplied, WhatWasLeftOutBeforeIsLeftOutInTheLastStepToo) {
+  const auto verdict_of = [](bool before, bool ended_well) {
+    RunBuilder run;
+    run.Value(1).Produce("aten::div").Step(3).Nan();
+    run.Pass(2).Root(1).Leaf("fc.weight", 1);
+    run.Read(3, 1);
+    run.Value(11).Produce(before ? "aten::div" : "aten::log").Step(7).Nan();
+    run.Pass(12).Root(11).Leaf("fc.weight", 11);
+    run.Read(13, 11);
+    RunFacts facts = run.Ended(OptimizerClocks({7})).ExitCode(ended_well ? 0 : 1).Build();
+    facts.mutable_state()->set_ended(true);
+    return Correlate({facts}).verdict();
+  };
+  EXPECT_EQ(verdict_of(true, true), "expected");
+  EXPECT_EQ(verdict_of(false, true), "anomaly") << "nothing like it was left out before";
+  EXPECT_EQ(verdict_of(true, false), "anomaly") << "it may have ended the run";
+}
+
+// Only the first tests of a place are recorded, and when it made the last.
+TEST(Unapplied, LossAtCanaryThatIsTestedAfterItsPassIsExpected) {
+  const auto verdict_of = [](bool tested) {
+    RunBuilder run;
+    run.Value(1).Propagate("torch.autograd.backward").Step(3).Nan();
+    run.Pass(2).Root(1);
+    if (tested) run.Tested(3, 1);
+    return Correlate({run.Ended(OptimizerClocks({7})).Build()}).verdict();
+  };
+  EXPECT_EQ(verdict_of(true), "expected");
+  EXPECT_EQ(verdict_of(false), "anomaly");
+}
+
 TEST(Unapplied, UpdateThatLeavesAParameterBadWasMadeOfIt) {
   RunBuilder run = WithBadGradient();
   run.Update(3).Parameter("fc.weight", 1);
