@@ -161,13 +161,14 @@ void ReachLog::OnPass(const Record& record) {
     int origin = node >= 0 ? values_.node(node).origin : values_.poison().Assumed(record);
     if (origin < 0) origin = values_.origins().AddUnseen(record, nullptr, -1, nullptr);
     values_.origins().SetBecameLoss(origin);
+    const int came_as = origin;
     origin = values_.origins().NoLongerMask(origin);
     AddEvent({.reach = Reach::kLoss,
               .ticket = record.ticket(),
               .clocks = &record.clocks(),
               .node = node,
               .origin = origin});
-    values_.NoteBadRoot(pass.pass(), {origin, node});
+    values_.NoteBadRoot(pass.pass(), {origin, node}, came_as);
   }
   const bool leaf_bad =
       pass.leaves_bad() > 0 || pass.bad_size() > 0 || Has(pass.flags(), wire::PassRecord::kLeafBad);

@@ -155,7 +155,8 @@ ValueGraph::Best ValueGraph::OriginOfSpread(const Record& record, int index) {
     if (poison_.Assumed(record) >= 0) return Assumed(record);
     return {UnseenOrigin(record, index, nullptr), -1, Because::kUnseen};
   }
-  if (IsMultiplied(record, found)) {
+  // What has become the loss is no mask for what comes of it.
+  if (IsMultiplied(record, found) || lost_.contains(found.origin)) {
     return {origins_.NoLongerMask(found.origin), found.via, found.because};
   }
   const Origin origin = origins_[found.origin];  // looking on may move them
@@ -247,10 +248,11 @@ int ValueGraph::Find(uint64_t value) const {
   return found == node_by_value_.end() ? -1 : found->second;
 }
 
-void ValueGraph::NoteBadRoot(uint64_t pass, Best root) {
+void ValueGraph::NoteBadRoot(uint64_t pass, Best root, int came_as) {
   bad_root_of_pass_[pass] = root;
   if (root.origin < 0) return;
   lost_.insert(root.origin);
+  lost_.insert(came_as);
   const Origin& origin = origins_[root.origin];
   if (origin.strength == Origin::Strength::kMade) spoiled_losses_.insert(origin.site);
 }

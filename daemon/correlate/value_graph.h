@@ -53,7 +53,7 @@ class ValueGraph {
   void NoteRead(const Record& escape) { last_read_ = &escape; }
 
   // A backward pass began at a bad loss. Null: the pass did not, as far as is known.
-  void NoteBadRoot(uint64_t pass, Best root);
+  void NoteBadRoot(uint64_t pass, Best root, int came_as);
   [[nodiscard]] const Best* FindBadRoot(uint64_t pass) const;
 
   [[nodiscard]] const ValueNode& node(int index) const {

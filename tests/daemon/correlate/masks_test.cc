@@ -193,5 +193,28 @@ TEST(Masks, RealProducerBeforeTheMaskIsTheOrigin) {
   EXPECT_EQ(Correlate({run.Build()}).incidents(0).origin().op(), "aten::sqrt");
 }
 
+// A target of -Inf looks like a mask until it is the loss; what the update makes of it is no more.
+TEST(Masks, WhatHasBecomeTheLossIsNoneForTheUpdate) {
+  RunBuilder run;
+  run.Value(1)
+      .Propagate("aten::sub")
+      .FromOutside(wire::Target::kInputData, "", wire::kHasNegInf)
+      .PosInf();
+  run.Value(2).Propagate("aten::mean").From(1).PosInf(1, 1);
+  run.Pass(3).Root(2);
+  run.Value(4).Propagate("aten::sum").Backward("AddBackward0").InPass(3).From(1).PosInf();
+  run.Pass(5).Number(3).Leaf("fc.bias", 4);
+  run.Value(6)
+      .InfToNan("aten::addcdiv_")
+      .Phase(wire::Phase::kOptimizer)
+      .From(4, wire::kHasPosInf)
+      .WroteParameter("fc.bias")
+      .Nan();
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().kind(), "input_data");
+  EXPECT_THAT(verdict.incidents(0).reach(), Contains("parameter"));
+}
+
 }  // namespace
 }  // namespace nanwatch
