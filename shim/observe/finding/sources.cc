@@ -94,6 +94,14 @@ void SourceFinder::AddUnknownInput(ThreadState* thread, const UnknownInput& inpu
     // A process group's own thread unpacks what came from a buffer that nobody announces.
     if (own.outputs == nullptr && AddReceived(thread, own, input.argument, sources)) return;
     if (AddAssumed(thread, input, sources)) return;
+    if (own.outputs == nullptr && uses_.collective_results.any_begun()) {
+      // What this rank has given comes back to it, too.
+      Source given = UnknownSource(input.kinds);
+      sources->assumed |= uses_.collective_results.FindGiven(&given);
+      given.input = input.argument;
+      sources->Add(given, 0);
+      return;
+    }
     const NamedTensor* named = uses_.names.FindByStorage(plain.storage);
     const Target target = named != nullptr ? TargetOf(*named) : Target::kInputData;
     uses_.external.Remember(plain, target, named != nullptr ? named->name : "");

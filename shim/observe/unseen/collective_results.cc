@@ -31,6 +31,7 @@ CollectiveResult::~CollectiveResult() {
 InputSeen* CollectiveResult::Add(const at::TensorBase& tensor) {
   PlainTensor plain;
   wire::Unchecked reason;
+  brings_bytes |= tensor.scalar_type() == c10::ScalarType::Byte;
   if (ReadTensor(tensor, &plain, &reason) != Readable::kYes ||
       plain.view.ndim > wire::kShapeDimsMax) {
     return nullptr;
@@ -173,6 +174,7 @@ void CollectiveResults::OnHandingOut(ThreadState* thread, const Frame& frame) no
   }
   wire::Source given{};
   if (!FirstBadGiven(thread, frame, &given)) return;
+  RecordGiven(given);
   records_.Emit(thread, name, &given, {});
   if (!keeps_results) return;
   CollectiveName bringer;
@@ -180,6 +182,21 @@ void CollectiveResults::OnHandingOut(ThreadState* thread, const Frame& frame) no
   bringer.sequence = BringerOf(*frame.op, call);
   records_.Emit(thread, bringer, &given, {});
 } catch (...) {
+}
+
+void CollectiveResults::RecordGiven(const wire::Source& given) noexcept {
+  const uint32_t step = clock_.completed();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  given_ = given;
+  given_step_ = step;
+}
+
+bool CollectiveResults::FindGiven(wire::Source* source) noexcept {
+  const uint32_t step = clock_.completed();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (given_step_ != step) return false;
+  *source = given_;
+  return true;
 }
 
 void CollectiveResults::OnHandedOut(ThreadState* thread, const Frame& frame,

@@ -33,6 +33,7 @@ struct CollectiveResult {
   const Layer* layer = nullptr;
   uint32_t step = 0;  // in which it was begun
   std::vector<InputSeen> tensors;
+  bool brings_bytes = false;  // objects, pickled (broadcast_object_list): tensors may be in them
   // Nobody wants to know any more what came back.
   std::atomic<bool> abandoned{false};
   // Covered by CollectiveResults' lock:
@@ -68,6 +69,14 @@ class CollectiveResults {
   // has itself written (`written`) did not come by a collective.
   void CheckAll(ThreadState* thread, const BadOutput* written, int count) noexcept;
 
+  // A collective has begun.
+  void RecordBegun(const CollectiveResult& result) noexcept {
+    any_begun_.store(true, std::memory_order_relaxed);
+    if (result.brings_bytes) has_unnamed_.store(true, std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool any_begun() const noexcept {
+    return any_begun_.load(std::memory_order_relaxed);
+  }
   // What lies where it was given in: between the begin and the end of its range.
   void Open(std::shared_ptr<CollectiveResult> result) noexcept;
   // Checks what came back, if nobody has yet, and lets go of it. Gives what was found.
@@ -83,12 +92,16 @@ class CollectiveResults {
   // For such a thread: waits as for a turn (below) until no op is between them.
   void AwaitHandedOut() noexcept;
 
+  // What this rank has given to such a collective in this step and was bad: it gets that back, too.
+  // False: there was nothing.
+  [[nodiscard]] bool FindGiven(wire::Source* source) noexcept;
+
   // For a bad value that nothing else explains. It may have come by a collective of this step that
   // does not return its results (gather): a number under which the ranks that gave something bad to
   // it are recorded, in place of a shared memory file's. 0: there was no such collective.
   uint64_t UnnamedBringer() noexcept;
   // There was such a collective in this process, in any step, or one of which nobody knows what it
-  // brought: its end was seen too late.
+  // brought: its end was seen too late, or it brought objects.
   [[nodiscard]] bool may_bring_unnamed() const noexcept {
     return has_unnamed_.load(std::memory_order_relaxed);
   }
@@ -106,6 +119,7 @@ class CollectiveResults {
   void Check(ThreadState* thread, const std::vector<Held>& all, const BadOutput* written,
              int count) noexcept;
   [[nodiscard]] bool CameBackBad(const Held& held) noexcept;
+  void RecordGiven(const wire::Source& given) noexcept;
   void RecordReceived(const Held& held, const wire::Source& source, ValueRef value) noexcept;
   void Forget(const CollectiveResult* result) noexcept;
   void RemoveOpen(int place) noexcept;
@@ -131,6 +145,8 @@ class CollectiveResults {
   int count_ = 0;
   std::shared_ptr<CollectiveResult> handed_out_[kHandedOutMax];
   uint32_t next_handed_out_ = 0;
+  wire::Source given_{};
+  uint32_t given_step_ = UINT32_MAX;
   // How often each op that hands results out was called. All ranks of a group call it equally often
   // and in the same order; a process group's own threads may begin it in another order.
   static constexpr int kCountedOpsMax = 32;
@@ -142,6 +158,7 @@ class CollectiveResults {
   uint64_t unnamed_ = 0;  // the newest with kKeepsResults, and the step it was begun in
   uint32_t unnamed_step_ = 0;
   std::atomic<bool> has_unnamed_{false};
+  std::atomic<bool> any_begun_{false};
   std::atomic<int8_t> handing_out_{0};  // ops that have begun and not ended
   std::atomic<int> hands_out_{0};       // the thread that began the last of them
   uint32_t checks_step_ = 0;            // the step of the last check, and how many it had

@@ -89,6 +89,7 @@ std::unique_ptr<at::ObserverContext> Collectives::Begin(ThreadState* thread,
     AddOnGpu(uses_.late, value, &on_gpu);
   }
   uses_.late.Enqueue(thread, CollectiveTensors{name, on_gpu.list(), /*given_in=*/true});
+  uses_.results.RecordBegun(*back);
   if (!back->tensors.empty()) uses_.results.Open(std::move(back));
   return context;
 } catch (...) {
