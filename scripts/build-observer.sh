@@ -48,7 +48,7 @@ abi=$([[ $new_string_abi == 1 ]] && echo new || echo old)
 echo "build-observer: torch $torch_version in $torch_dir, $abi string ABI"
 
 if $setup; then NANWATCH_PYTHON=$python scripts/setup.sh; fi
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_UNITY_BUILD=ON -DNANWATCH_PCH=ON -DNANWATCH_OBSERVER_ONLY=ON \
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_UNITY_BUILD=ON -DNANWATCH_OBSERVER_ONLY=ON \
   -DNANWATCH_PYTHON="$python" >"$build.log" 2>&1 || { cat "$build.log" >&2; fail "cmake failed"; }
 # To the log goes everything; to whoever waits, how far it is: each step on a terminal, each tenth of them elsewhere.
 show_progress() {
@@ -66,7 +66,7 @@ show_progress() {
   done
   if $terminal; then echo; fi
 }
-echo "build-observer: compiling takes a minute or two; its log is $build.log"
+echo "build-observer: compiling takes about a minute; its log is $build.log"
 cmake --build "$build" 2>&1 | show_progress || { cat "$build.log" >&2; fail "the observer did not compile"; }
 
 mkdir -p "$prefix/lib/nanwatch"

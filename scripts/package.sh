@@ -38,7 +38,7 @@ if [[ -z $build ]]; then
   scripts/setup.sh
   build=build/package
   echo "package: building in $build (some minutes)"
-  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_UNITY_BUILD=ON -DNANWATCH_PCH=ON -DNANWATCH_TESTS=OFF \
+  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_UNITY_BUILD=ON -DNANWATCH_TESTS=OFF \
     -DNANWATCH_STATIC=ON -DNANWATCH_PYTHON:FILEPATH="$python" >"$build.log" || { cat "$build.log" >&2; fail "cmake failed"; }
   cmake --build "$build"
 fi
