@@ -17,6 +17,7 @@
 #include "tools/otlp_export.h"
 #include "tools/otlp_send.h"
 #include "tools/output_file.h"
+#include "tools/progress.h"
 #include "tools/run_export.h"
 #include "tools/serve/metrics.h"
 #include "tools/tensorboard_export.h"
@@ -58,14 +59,18 @@ struct ExportOptions {
   HttpClientOptions receiver;  // of format otlp; url "": none
 };
 
-int Write(const ExportOptions& options, const std::string& text) {
+int Write(const ExportOptions& options, const std::string& text, Progress& progress) {
+  // stdout may be the terminal that the progress is on, and its reader may take its time.
+  if (options.output == "-") progress.End();
+  progress.Now("writing " + options.output);
   const Status written = WriteOutputFile(options.output, text);
+  progress.End();
   if (written.ok()) return kExitOk;
   Say("nothing was exported: " + written.message());
   return kExitFailed;
 }
 
-int ExportMetrics(const ExportOptions& options, Observations& observations) {
+int ExportMetrics(const ExportOptions& options, Observations& observations, Progress& progress) {
   if (!options.run.empty()) {
     Say("format prometheus is of all runs: leave out '" + options.run + "'");
     return kExitUsage;
@@ -73,22 +78,27 @@ int ExportMetrics(const ExportOptions& options, Observations& observations) {
   RunTable table(observations);
   table.Refresh();
   if (!table.database_status().ok()) Say(table.database_status().message());
-  return Write(options, MetricsText(table.runs(), table.jobs(), table.database_status().ok(),
-                                    MetricsFormat::kText));
+  return Write(
+      options,
+      MetricsText(table.runs(), table.jobs(), table.database_status().ok(), MetricsFormat::kText),
+      progress);
 }
 
 // One folder a run, as TensorBoard expects it.
 int ExportTensorBoard(const ExportOptions& options, const std::vector<RunFacts>& facts,
-                      const std::vector<RunSeries>& series) {
+                      const std::vector<RunSeries>& series, Progress& progress) {
   if (options.output == "-") {
+    progress.End();
     Say("format tensorboard is a folder: give --output FOLDER");
     return kExitUsage;
   }
   for (size_t i = 0; i < facts.size(); ++i) {
+    progress.Count(i, facts.size(), "runs written");
     const std::string folder = options.output + "/" + series[i].run;
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     if (error) {
+      progress.End();
       Say("nothing was exported: '" + folder + "' could not be made (" + error.message() +
           "): name a folder that you may write to");
       return kExitFailed;
@@ -97,6 +107,7 @@ int ExportTensorBoard(const ExportOptions& options, const std::vector<RunFacts>&
     const Status written = WriteOutputFile(folder + "/" + TensorBoardFileName(run, series[i]),
                                            TensorBoardEvents(run, series[i]));
     if (!written.ok()) {
+      progress.End();
       Say("run " + series[i].run + " was not exported: " + written.message());
       return kExitFailed;
     }
@@ -105,19 +116,24 @@ int ExportTensorBoard(const ExportOptions& options, const std::vector<RunFacts>&
 }
 
 // To a file, or to who receives it.
-int ExportOtlp(const ExportOptions& options, const OtlpExport& exported) {
+int ExportOtlp(const ExportOptions& options, const OtlpExport& exported, Progress& progress) {
   const HttpClientOptions& receiver = options.receiver;
-  if (receiver.url.empty()) return Write(options, OtlpJsonLines(exported));
+  if (receiver.url.empty()) return Write(options, OtlpJsonLines(exported), progress);
   if (!receiver.token_file.empty() && IsPlainToOthers(receiver.url)) Say(kTokenIsPlain);
   const Result<std::unique_ptr<HttpClient>> client = HttpClient::Make(receiver);
   if (!client.ok()) {
+    progress.End();
     Say(client.status().message());
     return client.status().kind() == ErrorKind::kInvalid ? kExitUsage : kExitFailed;
   }
+  const size_t all = exported.logs.size() + exported.metrics.size();
+  size_t asked = 0;
   const Status sent =
-      SendOtlp(exported, receiver.url, [&client](const std::string& path, const std::string& body) {
+      SendOtlp(exported, receiver.url, [&](const std::string& path, const std::string& body) {
+        progress.Count(asked++, all, "requests taken");
         return (*client)->Post(path, kOtlpType, Gzip(body));
       });
+  progress.End();
   if (sent.ok()) return kExitOk;
   Say(sent.message());
   return kExitFailed;
@@ -129,26 +145,33 @@ int Export(const ExportOptions& options) {
     return kExitUsage;
   }
   Observations observations(FindPlaces(ProcessEnvironment()));
-  if (options.format == "prometheus") return ExportMetrics(options, observations);
+  Progress progress("exporting", Progress::ToStderr());
+  progress.Now("reading the runs");
+  if (options.format == "prometheus") return ExportMetrics(options, observations, progress);
   const Result<std::string> job = observations.ResolveJob(options.run);
   const Status database = observations.DatabaseStatus();
   if (!database.ok() && job.ok()) Say(database.message());
   if (!job.ok()) {
+    progress.End();
     Say(job.status().message());
     return kExitFailed;
   }
   const std::vector<RunFacts> facts = observations.FactsWithStatsOfJob(*job);
-  const std::vector<RunSeries> series = SeriesOfRuns(facts, observations);
-  if (options.format == "csv") return Write(options, StepsCsv(series));
-  if (options.format == "tensorboard") return ExportTensorBoard(options, facts, series);
+  const std::vector<RunSeries> series = SeriesOfRuns(
+      facts, observations, [&](size_t done) { progress.Count(done, facts.size(), "runs read"); });
+  progress.Now("putting together " + std::to_string(facts.size()) +
+               (facts.size() == 1 ? " run" : " runs"));
+  if (options.format == "csv") return Write(options, StepsCsv(series), progress);
+  if (options.format == "tensorboard") return ExportTensorBoard(options, facts, series, progress);
   const Verdict verdict = VerdictOfJob(facts, observations.ExitOfJob(*job));
   if (options.format == "otlp") {
     return ExportOtlp(options,
                       OtlpOf(facts, verdict, series,
-                             {.version = NANWATCH_VERSION, .now_ns = SystemClock().real_ns()}));
+                             {.version = NANWATCH_VERSION, .now_ns = SystemClock().real_ns()}),
+                      progress);
   }
-  if (options.format == "trace") return Write(options, TraceJson(facts, verdict, series));
-  return Write(options, JobJsonLines(*job, facts, verdict, series));
+  if (options.format == "trace") return Write(options, TraceJson(facts, verdict, series), progress);
+  return Write(options, JobJsonLines(*job, facts, verdict, series), progress);
 }
 
 }  // namespace

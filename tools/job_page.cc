@@ -14,10 +14,11 @@
 
 namespace nanwatch {
 
-std::vector<RunSeries> SeriesOfRuns(const std::vector<RunFacts>& facts,
-                                    Observations& observations) {
+std::vector<RunSeries> SeriesOfRuns(const std::vector<RunFacts>& facts, Observations& observations,
+                                    const std::function<void(size_t done)>& before_each) {
   std::vector<RunSeries> series;
   for (const RunFacts& run : facts) {
+    if (before_each) before_each(series.size());
     std::map<uint64_t, StepSummary> by_index;
     for (StepSummary& step : observations.StepsOfRun(RunId(run.run())))
       by_index[step.index()] = std::move(step);

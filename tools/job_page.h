@@ -2,6 +2,7 @@
 // The page of a job, made of all that is known of it now.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,9 +13,11 @@
 
 namespace nanwatch {
 
-// Every step that is kept of each of these runs, in the order of the runs.
-[[nodiscard]] std::vector<RunSeries> SeriesOfRuns(const std::vector<RunFacts>& facts,
-                                                  Observations& observations);
+// Every step that is kept of each of these runs, in the order of the runs. `before_each` hears how
+// many runs are done.
+[[nodiscard]] std::vector<RunSeries> SeriesOfRuns(
+    const std::vector<RunFacts>& facts, Observations& observations,
+    const std::function<void(size_t done)>& before_each = nullptr);
 
 // `facts`: with snapshots (FactsWithStatsOfJob); `verdict`: concluded from them.
 [[nodiscard]] PageFacts PageFactsOf(const std::string& job, const std::vector<RunFacts>& facts,

@@ -59,28 +59,27 @@ Status WhatItSays(const HttpReply& reply, const std::string& url) {
                               " of them: " + Printable(answer->reason)};
 }
 
-struct Progress {
-  size_t taken = 0;
+struct Taken {
+  size_t count = 0;
   size_t all = 0;
 };
 
 template <typename Requests>
 Status SendAll(const Requests& requests, const std::string& path, const std::string& url,
-               const OtlpPost& post, Progress& progress) {
+               const OtlpPost& post, Taken& taken) {
   for (const auto& request : requests) {
     const Result<HttpReply> reply = post(path, request.SerializeAsString());
     Status status =
         reply.ok() ? WhatItSays(*reply, url + path)
                    : Status(reply.status().kind(), reply.status().message() + ": " + AdviceFor(0));
     if (!status.ok()) {
-      const std::string before = progress.taken == 0
-                                     ? "nothing was exported: "
-                                     : std::to_string(progress.taken) + " of " +
-                                           std::to_string(progress.all) +
-                                           " requests were exported, the next was not: ";
+      const std::string before =
+          taken.count == 0 ? "nothing was exported: "
+                           : std::to_string(taken.count) + " of " + std::to_string(taken.all) +
+                                 " requests were exported, the next was not: ";
       return {status.kind(), before + status.message()};
     }
-    ++progress.taken;
+    ++taken.count;
   }
   return {};
 }
@@ -88,10 +87,9 @@ Status SendAll(const Requests& requests, const std::string& path, const std::str
 }  // namespace
 
 Status SendOtlp(const OtlpExport& exported, const std::string& url, const OtlpPost& post) {
-  Progress progress{.all = exported.logs.size() + exported.metrics.size()};
-  if (Status sent = SendAll(exported.logs, "/v1/logs", url, post, progress); !sent.ok())
-    return sent;
-  return SendAll(exported.metrics, "/v1/metrics", url, post, progress);
+  Taken taken{.all = exported.logs.size() + exported.metrics.size()};
+  if (Status sent = SendAll(exported.logs, "/v1/logs", url, post, taken); !sent.ok()) return sent;
+  return SendAll(exported.metrics, "/v1/metrics", url, post, taken);
 }
 
 }  // namespace nanwatch

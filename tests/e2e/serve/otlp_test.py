@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`nanwatch export --format otlp` of a real job: OpenTelemetry's own messages read it, and what goes wrong on the way is one sentence."""
+import contextlib
 import gzip
 import http.server
 import json
 import math
+import os
 import pathlib
+import pty
 import socket
 import subprocess
 import sys
@@ -27,13 +30,16 @@ CUMULATIVE, ERROR = 2, 17
 
 
 class Receiver:
-    """An OTLP/HTTP receiver that keeps what it is sent, or answers with a status of its own."""
+    """An OTLP/HTTP receiver that keeps what it is sent, or answers with a status of its own; not before `may_answer` is set."""
 
     def __init__(self, status=200, body=b"", kind="text/plain"):
         self.received, self.headers = [], []
+        self.may_answer = threading.Event()
+        self.may_answer.set()
 
         class Answer(http.server.BaseHTTPRequestHandler):
             def do_POST(answer):
+                self.may_answer.wait()
                 content = gzip.decompress(answer.rfile.read(int(answer.headers["Content-Length"])))
                 self.headers.append(answer.headers)
                 said, type_said = body, kind
@@ -151,6 +157,27 @@ class Otlp(PromiseTest):
             self.assertEqual(set(metrics(receiver.received)), set(metrics(self.from_lines())))
             self.assertEqual({headers["Authorization"] for headers in receiver.headers}, {"Bearer 0123456789abcdef0123"})
             self.assertEqual({headers["Content-Type"] for headers in receiver.headers}, {"application/x-protobuf"})
+
+    def test_what_takes_long_says_on_a_terminal_how_far_it_is(self):
+        with Receiver() as receiver:
+            receiver.may_answer.clear()
+            reading, terminal = pty.openpty()
+            command = [NANWATCH, "export", self.run_id, "--format", "otlp", "--to", receiver.url]
+            export = subprocess.Popen(command, env=self.workplace.watched, stdout=subprocess.DEVNULL, stderr=terminal)
+            os.close(terminal)
+            said = b""
+            # Written a second after the beginning; the receiver answers when it was read.
+            while b"requests taken" not in said:
+                said += os.read(reading, 4096)
+            receiver.may_answer.set()
+            self.assertEqual(export.wait(120), 0)
+            with contextlib.suppress(OSError):  # EIO: nobody writes to it any more
+                while more := os.read(reading, 4096):
+                    said += more
+            os.close(reading)
+        self.assertRegex(said, rb"nanwatch: exporting: 0 of \d+ requests taken\x1b\[K\r")
+        self.assertTrue(said.endswith(b"\x1b[K"), "the line is erased at the end: " + repr(said))
+        self.assertNotIn(b"\n", said)
 
     def test_what_goes_wrong_is_one_sentence(self):
         for status, advice in ((401, "--token-file"), (404, "without /v1/logs"), (503, "try again later"), (500, "its log says")):
