@@ -9,6 +9,7 @@
 #include "daemon/base/directories.h"
 #include "daemon/fleet/otlp_logs.h"
 #include "daemon/report/cell_text.h"
+#include "daemon/store/outbox_marker.h"
 #include "tools/places.h"
 
 namespace nanwatch {
@@ -46,7 +47,12 @@ Forwarder::Forwarder(Options options, Send send, const Clock& clock, Report repo
       report_(std::move(report)),
       random_(options_.seed),
       sent_(ReadSent(options_.state_dir)),
-      refused_(ReadRefused(options_.state_dir)) {}
+      refused_(ReadRefused(options_.state_dir)) {
+  if (!IsSentDamaged(options_.state_dir)) return;
+  report_(SentPath(options_.state_dir) +
+          " is damaged: all that the outbox holds is sent again, and its receiver knows what it "
+          "has");
+}
 
 uint64_t Forwarder::Step() {
   is_done_ = false;
@@ -72,8 +78,16 @@ uint64_t Forwarder::Step() {
   return IsDue(*rows) ? SendRows(*rows) : kForwardLookNs;
 }
 
-// Once all of an outbox that the daemon left is sent, it is as if there were none.
+// Once all of an outbox that the daemon left is sent, it is as if there were none. A damaged marker is
+// no reason to keep rows, only to say so.
 uint64_t Forwarder::NothingWaits() {
+  if (IsOutboxDamage(kept_)) {
+    kept_ =
+        Status(ErrorKind::kNotFound,
+               "all that waited was sent, but whether the daemon still writes to the outbox in " +
+                   options_.state_dir + " cannot be read (" + kept_.message() +
+                   "): start nanwatchd again, which repairs that");
+  }
   if (kept_.kind() != ErrorKind::kNotFound) {
     if (trouble_.kind() == ErrorKind::kNotFound) trouble_ = Status();
     is_done_ = true;

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
+#include <optional>
 
 #include "daemon/base/directories.h"
 #include "daemon/store/database_file.h"
@@ -23,6 +24,15 @@ Status NoOutbox(const std::string& state_dir) {
                     ": set NANWATCH_OUTBOX=1 for it, or 'outbox = true' in nanwatch.toml");
 }
 
+std::optional<SentUpTo> SentIn(std::istream& file) {
+  std::string word;
+  SentUpTo sent{};
+  file >> word;
+  for (uint64_t& lane : sent) file >> lane;
+  if (!file || word != kSentWord) return std::nullopt;
+  return sent;
+}
+
 }  // namespace
 
 // ---- how far it was sent
@@ -31,11 +41,12 @@ std::string SentPath(const std::string& state_dir) { return state_dir + "/outbox
 
 SentUpTo ReadSent(const std::string& state_dir) {
   std::ifstream file(SentPath(state_dir));
-  std::string word;
-  SentUpTo sent{};
-  file >> word;
-  for (uint64_t& lane : sent) file >> lane;
-  return file && word == kSentWord ? sent : SentUpTo{};
+  return SentIn(file).value_or(SentUpTo{});
+}
+
+bool IsSentDamaged(const std::string& state_dir) {
+  std::ifstream file(SentPath(state_dir));
+  return file.is_open() && !SentIn(file).has_value();
 }
 
 RefusedRows ReadRefused(const std::string& state_dir) {

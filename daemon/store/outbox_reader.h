@@ -23,6 +23,8 @@ using SentUpTo = std::array<uint64_t, kFleetLanes>;
 [[nodiscard]] std::string SentPath(const std::string& state_dir);  // outbox.sent
 // All zero where there is no such file, or it makes no sense: then everything is sent again.
 [[nodiscard]] SentUpTo ReadSent(const std::string& state_dir);
+// The file is there and does not say how far.
+[[nodiscard]] bool IsSentDamaged(const std::string& state_dir);
 
 // Rows that were sent and refused for good, since the file began. It is in the same file, so that
 // the database keeps its one writer; the daemon takes it over from there.

@@ -112,6 +112,54 @@ TEST_F(ForwarderTest, SendsEachRowOnceAlsoWhenItIsStartedAgain) {
   EXPECT_TRUE(said_.empty());
 }
 
+TEST_F(ForwarderTest, SendsAllThatWaitsAlsoWhereTheMarkerIsDamagedAndSaysSo) {
+  Commit(1, 3);
+  store_.reset();
+  {
+    const Result<Database> database =
+        Database::Open(DatabasePath(dir_.path()), Database::Access::kWrite);
+    ASSERT_TRUE(database.ok());
+    ASSERT_TRUE(database
+                    ->Execute("DROP TABLE outbox_marker;"
+                              "CREATE TABLE outbox_marker (nonsense INTEGER)")
+                    .ok());
+  }
+  Forwarder forwarder = Make();
+  clock_.Advance(2 * kForwardGatherNs);
+  for (int i = 0; i < 10 && forwarder.trouble().ok(); ++i) clock_.Advance(forwarder.Step());
+  EXPECT_EQ(got_.size(), 2u);
+  EXPECT_EQ(Waiting(), 0u);
+  EXPECT_FALSE(forwarder.is_done());
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_NE(said_[0].find("all that waited was sent, but whether the daemon still writes to the "
+                          "outbox in " +
+                          dir_.path() + " cannot be read ("),
+            std::string::npos)
+      << said_[0];
+  EXPECT_NE(said_[0].find("): start nanwatchd again"), std::string::npos);
+  (void)forwarder.Step();
+  EXPECT_EQ(said_.size(), 1u) << "it is said once";
+}
+
+TEST_F(ForwarderTest, SaysThatItSendsAllAgainWhereItsFileIsDamaged) {
+  Commit(1, 3);
+  {
+    Forwarder forwarder = Make();
+    StepAll(forwarder);
+  }
+  ASSERT_EQ(got_.size(), 2u);
+  FILE* file = fopen(SentPath(dir_.path()).c_str(), "w");
+  fputs("nanwatch.sent/1 12", file);
+  fclose(file);
+  Forwarder forwarder = Make();
+  StepAll(forwarder);
+  EXPECT_EQ(got_.size(), 4u) << "nothing is lost: the receiver knows them";
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_EQ(said_[0], SentPath(dir_.path()) +
+                          " is damaged: all that the outbox holds is sent again, and its receiver "
+                          "knows what it has");
+}
+
 TEST_F(ForwarderTest, SendsFindingsAtOnceAndLetsStatesWaitForOthers) {
   Forwarder forwarder = Make();
   Commit(1, 0);
