@@ -99,6 +99,7 @@ Coverage SumCoverage(const std::vector<RunFacts>& runs) {
     sum.set_bytes_checked(sum.bytes_checked() + state.bytes_checked());
     sum.set_lost_events(sum.lost_events() + LostRecords(state) + LostWithoutSite(facts));
     sum.set_records_thinned(sum.records_thinned() + state.records_thinned());
+    sum.set_step_summaries_lost(sum.step_summaries_lost() + state.steps_lost());
     for (int reason = 0; reason < state.unchecked_size(); ++reason) {
       if (state.unchecked(reason) == 0) continue;
       (*sum.mutable_unchecked())[UncheckedName(static_cast<uint32_t>(reason))] +=

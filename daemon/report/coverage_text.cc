@@ -61,6 +61,12 @@ std::string ByLevel(const Coverage& coverage) {
   return text + ")";
 }
 
+// "3 summaries of steps lost".
+std::string SummariesLost(const Coverage& coverage) {
+  const uint64_t lost = coverage.step_summaries_lost();
+  return Glued(Grouped(lost) + (lost == 1 ? " summary" : " summaries") + " of steps lost");
+}
+
 }  // namespace
 
 std::string_view MeaningOfUnchecked(const std::string& name) {
@@ -93,6 +99,7 @@ std::string WatchedText(const Verdict& verdict) {
   if (coverage.records_thinned() > 0) {
     text += ", " + Glued(Grouped(coverage.records_thinned()) + " left out") + " of this verdict";
   }
+  if (coverage.step_summaries_lost() > 0) text += ", " + SummariesLost(coverage);
   const size_t kinds =
       coverage.unchecked().size() - coverage.unchecked().count(kUncheckedToMeasure);
   if (kinds != 0) {
@@ -121,6 +128,8 @@ std::string CoverageReport(const Verdict& verdict) {
     text += Line("records left out", Grouped(coverage.records_thinned()),
                  "to bound the cost of a verdict, which may be incomplete");
   }
+  if (coverage.step_summaries_lost() > 0)
+    text += Line("step summaries lost", Grouped(coverage.step_summaries_lost()), kSummariesLost);
   const std::string overhead = OverheadText(coverage);
   text += Line("overhead", overhead.substr(overhead.find(' ') + 1));
   if (coverage.unchecked().empty()) return text + "every tensor was checked\n";

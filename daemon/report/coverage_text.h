@@ -10,6 +10,10 @@
 
 namespace nanwatch {
 
+// What it means that summaries of steps were lost.
+inline constexpr std::string_view kSummariesLost =
+    "steps came faster than they were read: loss and gradient norm have gaps, findings have none";
+
 // "118 steps, 61,204 tensors, 0 records lost, ...": the last row of every report.
 [[nodiscard]] std::string WatchedText(const Verdict& verdict);
 

@@ -184,6 +184,10 @@ Json CoverageJson(const Verdict& verdict) {
   rows.push_back(Pair("Records lost", Grouped(coverage.lost_events())));
   if (coverage.records_thinned() > 0)
     rows.push_back(Pair("Records left out", Grouped(coverage.records_thinned())));
+  if (coverage.step_summaries_lost() > 0) {
+    rows.push_back(Pair("Step summaries lost", Grouped(coverage.step_summaries_lost()) + " (" +
+                                                   std::string(kSummariesLost) + ")"));
+  }
   rows.push_back(Pair("Cost", OverheadText(coverage)));
   Json unchecked = Json::array();
   const std::map<std::string, uint64_t> sorted(coverage.unchecked().begin(),

@@ -58,6 +58,17 @@ TEST(Coverage, SaysOfHowManyFindingsTheRecordsWereLeftOut) {
   EXPECT_EQ(verdict.coverage().lost_events(), 0u);
 }
 
+TEST(Coverage, SummariesOfStepsThatWereOverwrittenAreCounted) {
+  RunFacts a = RunBuilder().Rank(0).Build();
+  RunFacts b = RunBuilder().Rank(1).Build();
+  a.mutable_state()->set_steps_lost(1'200);
+  b.mutable_state()->set_steps_lost(34);
+  const Verdict verdict = Correlate({a, b});
+  EXPECT_EQ(verdict.coverage().step_summaries_lost(), 1'234u);
+  EXPECT_EQ(verdict.coverage().lost_events(), 0u) << "findings are not among them";
+  EXPECT_EQ(verdict.verdict(), Correlate({RunBuilder().Build()}).verdict());
+}
+
 TEST(Coverage, UncheckedReasonsHaveNames) {
   RunFacts facts = RunBuilder().Build();
   for (int reason = 0; reason < 17; ++reason) facts.mutable_state()->add_unchecked(0);

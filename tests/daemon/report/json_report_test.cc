@@ -33,8 +33,9 @@ TEST(JsonReport, DocumentHasTheFieldsThatArePromised) {
     EXPECT_TRUE(document["run"].contains(key)) << key;
     EXPECT_TRUE(document["runs"][0].contains(key)) << key;
   }
-  for (const char* key : {"steps", "ops_seen", "tensors_checked", "bytes_checked", "unchecked",
-                          "lost_events", "overhead_percent", "overhead_interval"}) {
+  for (const char* key :
+       {"steps", "ops_seen", "tensors_checked", "bytes_checked", "unchecked", "lost_events",
+        "step_summaries_lost", "overhead_percent", "overhead_interval"}) {
     EXPECT_TRUE(document["coverage"].contains(key)) << key;
   }
   const json& incident = document["incidents"][0];

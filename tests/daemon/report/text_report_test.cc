@@ -605,6 +605,20 @@ TEST(TextReport, ProcessThatWasKilledIsSaidToBe) {
   EXPECT_THAT(Report(facts), HasSubstr("ended     killed by signal 9\n"));
 }
 
+TEST(CoverageReport, SummariesOfStepsThatWereLostAreShown) {
+  RunFacts facts = RunBuilder().Build();
+  EXPECT_THAT(CoverageReport(Diagnose({facts})), Not(HasSubstr("summaries")));
+  facts.mutable_state()->set_steps_lost(1'234);
+  const Verdict verdict = Diagnose({facts});
+  EXPECT_THAT(CoverageReport(verdict),
+              HasSubstr("step summaries lost            1,234   steps came faster than they were "
+                        "read: loss and gradient norm have gaps, findings have none\n"));
+  const std::string report = TextReport(verdict, TextOptions());
+  EXPECT_THAT(report, StartsWith("CLEAN"));
+  EXPECT_THAT(Unwrapped(report), HasSubstr("0 records lost, 1,234 summaries of steps lost"));
+  ExpectFitsTheScreen(report);
+}
+
 TEST(CoverageReport, EveryReasonHasItsMeaning) {
   RunFacts facts = RunBuilder().Build();
   for (int reason = 0; reason < 17; ++reason) facts.mutable_state()->add_unchecked(1);

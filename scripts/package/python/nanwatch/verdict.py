@@ -17,6 +17,7 @@ RunInfo = TypedDict("RunInfo", {
 Coverage = TypedDict("Coverage", {
     "steps": int, "ops_seen": int, "tensors_checked": int, "bytes_checked": int, "unchecked": Dict[str, int], "lost_events": int,
     "overhead_percent": Optional[float], "overhead_interval": Optional[List[float]], "steps_watched": Dict[str, int], "records_thinned": int,
+    "step_summaries_lost": int,
 })
 
 TensorStats = TypedDict("TensorStats", {

@@ -144,6 +144,17 @@ TEST(HtmlPage, ShowsTheReportAsTextWhereScriptsDoNotRun) {
   EXPECT_THAT(page, HasSubstr("connect-src 'none'"));
 }
 
+TEST(PageDocument, SaysHowManySummariesOfStepsWereLost) {
+  PageFacts facts;
+  const auto rows = [&facts] { return PageDocument(facts)["coverage"]["rows"].dump(); };
+  EXPECT_EQ(rows().find("Step summaries lost"), std::string::npos);
+  facts.verdict.mutable_coverage()->set_step_summaries_lost(1'234);
+  EXPECT_NE(rows().find("\"Step summaries lost\",\"value\":\"1,234 (steps came faster than they "
+                        "were read: loss and gradient norm have gaps, findings have none)\""),
+            std::string::npos)
+      << rows();
+}
+
 TEST(PageDocument, OfAJobInWhichNothingWasObservedHasAVerdictAndNoPictures) {
   PageFacts facts;
   facts.verdict.set_verdict("unknown");
