@@ -21,9 +21,9 @@ namespace {
 constexpr char kBuildObserverHelp[] =
     "PYTHON is the interpreter that runs the training job. Its torch brings the headers; a C++ "
     "compiler,\n"
-    "  cmake and ninja have to be there, or are installed where that is possible. It takes one to "
-    "three\n"
-    "  minutes and needs to write to this installation.\n"
+    "  cmake and ninja have to be there, or are installed where that is possible. It takes a "
+    "minute or\n"
+    "  two and needs to write to this installation.\n"
     "\n"
     "Example:\n"
     "  nanwatch build-observer --python .venv/bin/python\n"

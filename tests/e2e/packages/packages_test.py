@@ -142,6 +142,20 @@ class Packages(unittest.TestCase):
         verdict = json.loads(self.watch("tar", prefix / "bin/nanwatch").read_text())
         self.assertEqual(verdict["incidents"][0]["origin"]["op"], "aten::log")
 
+    def test_an_installed_copy_compiles_an_observer_from_the_sources_that_come_along(self):
+        folder = self.folder / "installed"
+        folder.mkdir()
+        run("tar", "-xf", self.the("*.tar.gz"), "-C", folder)
+        prefix = next(folder.iterdir())
+        for observer in (prefix / "lib/nanwatch").glob("libnanwatch_observer-*"):
+            observer.unlink()
+        # In batches of files of all folders: no other test compiles it like this.
+        built = run(prefix / "bin/nanwatch", "build-observer", "--python", sys.executable, "--no-setup")
+        self.assertRegex(built.stdout, r"\d+ of \d+ compiled\n")
+        verdict = json.loads(self.watch("built", prefix / "bin/nanwatch").read_text())
+        self.assertEqual(verdict["incidents"][0]["origin"]["op"], "aten::log")
+        self.assertTrue(verdict["incidents"][0]["origin"]["exact"])
+
     def unpacked_deb(self):
         root = self.folder / "root"
         if not root.exists():
