@@ -89,11 +89,27 @@ RunInfo DescribeRun(const RunFacts& facts) {
   return info;
 }
 
+// Before its first optimizer's step a program may write its parameters by hand (a perturbation): by
+// then these count as its steps, and no longer once it has an optimizer.
+uint64_t NoSteps(const RunState& state) {
+  return state.clocks().optimizer_ranges() != 0 ? state.clocks().plain_updates() : 0;
+}
+
+// Takes so many off the level that has most.
+void TakeSteps(uint64_t count, google::protobuf::Map<std::string, uint64_t>& by_level) {
+  const auto most =
+      std::max_element(by_level.begin(), by_level.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most != by_level.end()) most->second -= std::min(most->second, count);
+}
+
 Coverage SumCoverage(const std::vector<RunFacts>& runs) {
   Coverage sum;
   for (const RunFacts& facts : runs) {
     const RunState& state = facts.state();
-    sum.set_steps(std::max(sum.steps(), std::max(facts.steps(), StepClock(facts).UpdatesSeen())));
+    const uint64_t none = NoSteps(state);
+    const uint64_t seen = std::max(facts.steps(), none) - none;
+    sum.set_steps(std::max(sum.steps(), std::max(seen, StepClock(facts).UpdatesSeen())));
     sum.set_ops_seen(sum.ops_seen() + state.ops_seen());
     sum.set_tensors_checked(sum.tensors_checked() + state.tensors_checked());
     sum.set_bytes_checked(sum.bytes_checked() + state.bytes_checked());
@@ -110,6 +126,7 @@ Coverage SumCoverage(const std::vector<RunFacts>& runs) {
       (*sum.mutable_steps_watched())[LevelName(static_cast<uint32_t>(level))] +=
           state.steps_watched(level);
     }
+    if (none != 0) TakeSteps(none, *sum.mutable_steps_watched());
     if (state.steps_off() != 0) {
       (*sum.mutable_unchecked())[kUncheckedToMeasure] += state.steps_off();
     }

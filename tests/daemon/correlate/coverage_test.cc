@@ -8,6 +8,30 @@
 namespace nanwatch {
 namespace {
 
+// As sharpness-aware training writes its weights before the first step.
+TEST(Coverage, UpdatesByHandBeforeTheFirstStepOfAnOptimizerAreNoSteps) {
+  const auto coverage_of = [](uint32_t optimizer_steps) {
+    Clocks clocks = OptimizerClocks({optimizer_steps});
+    clocks.set_plain_updates(2);
+    clocks.set_optimizer_ranges(optimizer_steps);
+    RunFacts facts = RunBuilder().Ended(clocks).Build();
+    facts.set_steps(optimizer_steps + 2);
+    RunState& state = *facts.mutable_state();
+    state.clear_steps_watched();
+    state.add_steps_watched(1);
+    state.add_steps_watched(0);
+    state.add_steps_watched(0);
+    state.add_steps_watched(optimizer_steps + 1);
+    return Correlate({facts}).coverage();
+  };
+  const Coverage coverage = coverage_of(6);
+  EXPECT_EQ(coverage.steps(), 6u);
+  uint64_t watched = 0;
+  for (const auto& [level, steps] : coverage.steps_watched()) watched += steps;
+  EXPECT_EQ(watched, 6u);
+  EXPECT_EQ(coverage_of(0).steps(), 2u) << "without an optimizer they are its steps";
+}
+
 TEST(Coverage, VolumesAreSummedAndStepsAreThoseOfTheLongestRun) {
   RunFacts a = RunBuilder().Rank(0).Ended(OptimizerClocks({6})).Build();
   RunFacts b = RunBuilder().Rank(1).Ended(OptimizerClocks({5})).Build();
