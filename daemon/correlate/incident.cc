@@ -239,9 +239,11 @@ int64_t NoLaterThanLast(const IncidentDraft& draft, int64_t step) {
 }
 
 bool WasLeftOut(const Finding& origin) {
-  return std::any_of(origin.unseen().begin(), origin.unseen().end(), [](const std::string& what) {
-    return what == "level" || what == "measuring";
-  });
+  const bool was_read = origin.op() == "torch.nn.Module.__call__" && origin.class_() == "external";
+  return was_read &&
+         std::any_of(origin.unseen().begin(), origin.unseen().end(), [](const std::string& what) {
+           return what == "level" || what == "measuring";
+         });
 }
 
 Incident Finish(const IncidentDraft& draft) {
@@ -259,7 +261,8 @@ Incident Finish(const IncidentDraft& draft) {
     incident.mutable_origin()->set_step(draft.first_step);
   }
   // What came in with the data set, before the first step, begins where it is first computed with.
-  const bool came_in = incident.origin().kind() == "input_data" && incident.origin().step() >= 0;
+  const bool came_in = incident.origin().kind() == "input_data" &&
+                       StepAt(*draft.lineage, draft.origin->clocks) < incident.origin().step();
   incident.set_first_step(came_in ? std::max(draft.first_step, incident.origin().step())
                                   : draft.first_step);
   incident.set_last_step(draft.last_step);

@@ -102,26 +102,6 @@ bool WasReadInItsStep(const ReachEvent& loss, const std::vector<Origin>& origins
   });
 }
 
-// At level canary: torch.isfinite saw something bad between the begin of the pass and the next
-// update, and no value that was known by then: what the pass had made, or a norm of it. Of tests
-// that the same place makes later only the last is known.
-bool WasTestedAfter(const ReachEvent& root, const std::vector<const ValueNode*>& tests) {
-  const uint64_t updates = UpdatesIn(*root.clocks);
-  return std::any_of(tests.begin(), tests.end(), [&](const ValueNode* test) {
-    if (test->ticket > root.ticket) return UpdatesIn(*test->clocks) == updates;
-    return UpdatesIn(*test->clocks) < updates && updates <= UpdatesIn(test->site->last_clocks());
-  });
-}
-
-// At level canary, the loss itself: by torch.isfinite, after its pass.
-bool WasTestedItself(const ReachEvent& root, const std::vector<BadRead>& reads) {
-  const uint64_t updates = UpdatesIn(*root.clocks);
-  return std::any_of(reads.begin(), reads.end(), [&](const BadRead& read) {
-    return read.tested && read.origin == root.origin && UpdatesIn(*read.clocks) <= updates &&
-           updates <= UpdatesIn(*read.last_clocks);
-  });
-}
-
 // What all events of a run are asked about.
 struct RunFactsAsked {
   const Clocks& newest;
@@ -132,6 +112,7 @@ struct RunFactsAsked {
   std::unordered_set<int> origins_trained_on = {};  // once it is known what was unapplied
   std::vector<const ValueNode*> tests = {};         // by torch.isfinite
   std::unordered_set<uint64_t> updates_at_switch = {};
+  std::unordered_set<uint64_t> updates_of_roots = {};  // before a pass that began at a bad loss
 };
 
 RunFactsAsked Collect(const std::vector<const Record*>& records, const Clocks& newest,
@@ -140,6 +121,8 @@ RunFactsAsked Collect(const std::vector<const Record*>& records, const Clocks& n
   RunFactsAsked run{newest, origins, reads, BadUpdates(events)};
   for (const ReachEvent& event : events) {
     if (event.reach == Reach::kGradient) run.passes_with_gradients.insert(event.pass);
+    if (IsRoot(event) && event.clocks != nullptr)
+      run.updates_of_roots.insert(UpdatesIn(*event.clocks));
   }
   for (const ValueNode& node : nodes) {
     if (node.site != nullptr && node.clocks != nullptr && node.site->op() == "torch.isfinite")
@@ -154,6 +137,30 @@ RunFactsAsked Collect(const std::vector<const Record*>& records, const Clocks& n
   return run;
 }
 
+// At level canary: torch.isfinite saw something bad between the begin of the pass and the next
+// update, and no value that was known by then: what the pass had made, or a norm of it. Of tests
+// that the same place makes later only the last is known.
+bool WasTestedAfter(const ReachEvent& root, const RunFactsAsked& run) {
+  const uint64_t updates = UpdatesIn(*root.clocks);
+  return std::any_of(run.tests.begin(), run.tests.end(), [&](const ValueNode* test) {
+    const uint64_t tested = UpdatesIn(*test->clocks);
+    if (test->ticket > root.ticket) return tested == updates;
+    return tested < updates && updates <= UpdatesIn(test->site->last_clocks()) &&
+           run.updates_of_roots.contains(tested);
+  });
+}
+
+// At level canary, the loss itself: by torch.isfinite, after its pass.
+bool WasTestedItself(const ReachEvent& root, const RunFactsAsked& run) {
+  const Site* site = run.origins[static_cast<size_t>(root.origin)].site;
+  if (site == nullptr || !site->op().starts_with("torch.")) return false;
+  const uint64_t updates = UpdatesIn(*root.clocks);
+  return std::any_of(run.reads.begin(), run.reads.end(), [&](const BadRead& read) {
+    return read.tested && read.origin == root.origin && UpdatesIn(*read.clocks) <= updates &&
+           updates <= UpdatesIn(*read.last_clocks);
+  });
+}
+
 bool IsUnapplied(const ReachEvent& event, const RunFactsAsked& run) {
   if (event.clocks == nullptr || !WentOn(event, run.newest)) return false;
   if (IsLossThatWasRead(event)) {
@@ -166,7 +173,31 @@ bool IsUnapplied(const ReachEvent& event, const RunFactsAsked& run) {
   // nothing shows whether the update was made, unless the program has tested it.
   return run.passes_with_gradients.contains(event.pass)
              ? WasReadInItsStep(event, run.origins, run.reads)
-             : WasTestedAfter(event, run.tests) || WasTestedItself(event, run.reads);
+             : WasTestedAfter(event, run) || WasTestedItself(event, run);
+}
+
+// What the program left out before, with the same origin and reach, it has left out in its last
+// step, too; but not several in a row, which may be why it ended.
+void MarkLeftOutLast(const RunFactsAsked& run, std::vector<ReachEvent>& events) {
+  const auto site_of = [&](const ReachEvent& event) {
+    return event.origin >= 0 ? run.origins[static_cast<size_t>(event.origin)].site : nullptr;
+  };
+  std::set<std::pair<const Site*, Reach>> left_out;
+  std::set<uint64_t> passes;
+  for (const ReachEvent& event : events) {
+    if (event.unapplied && site_of(event) != nullptr) left_out.emplace(site_of(event), event.reach);
+    const bool is_last = event.clocks != nullptr && !WentOn(event, run.newest);
+    if (is_last && event.pass != 0) passes.insert(event.pass);
+  }
+  if (passes.size() > 1) return;
+  for (ReachEvent& event : events) {
+    const bool is_last = event.clocks != nullptr && !WentOn(event, run.newest) &&
+                         !run.updates_at_switch.contains(UpdatesIn(*event.clocks));
+    if (is_last && left_out.contains({site_of(event), event.reach}) &&
+        !run.updates.AnyMadeOf(event)) {
+      event.unapplied = true;
+    }
+  }
 }
 
 }  // namespace
@@ -177,26 +208,10 @@ bool UnappliedUndecided(const std::vector<ReachEvent>& events) {
   });
 }
 
-void MarkLeftOutLast(const Clocks& newest, const std::vector<Origin>& origins,
-                     std::vector<ReachEvent>& events) {
-  const BadUpdates updates(events);
-  const auto site_of = [&](const ReachEvent& event) {
-    return event.origin >= 0 ? origins[static_cast<size_t>(event.origin)].site : nullptr;
-  };
-  std::set<std::pair<const Site*, Reach>> left_out;
-  for (const ReachEvent& event : events) {
-    if (event.unapplied && site_of(event) != nullptr) left_out.emplace(site_of(event), event.reach);
-  }
-  for (ReachEvent& event : events) {
-    const bool is_last = event.clocks != nullptr && !WentOn(event, newest);
-    if (is_last && left_out.contains({site_of(event), event.reach}) && !updates.AnyMadeOf(event))
-      event.unapplied = true;
-  }
-}
-
 void MarkUnapplied(const std::vector<const Record*>& records, const Clocks& newest,
                    const std::vector<Origin>& origins, const std::vector<ValueNode>& nodes,
-                   const std::vector<BadRead>& reads, std::vector<ReachEvent>& events) {
+                   const std::vector<BadRead>& reads, bool ended_well,
+                   std::vector<ReachEvent>& events) {
   RunFactsAsked run = Collect(records, newest, origins, nodes, reads, events);
   // What was read last: it depends on what became of the pass that began at it.
   for (const bool read : {false, true}) {
@@ -211,6 +226,7 @@ void MarkUnapplied(const std::vector<const Record*>& records, const Clocks& newe
       if (IsTrainedPass(event)) run.origins_trained_on.insert(event.origin);
     }
   }
+  if (ended_well) MarkLeftOutLast(run, events);
 }
 
 }  // namespace nanwatch

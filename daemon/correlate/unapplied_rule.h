@@ -21,17 +21,13 @@
 namespace nanwatch {
 
 // Marks such events; to be called when those of scaler_rule.h are marked. `newest`: the counts as
-// the run left them. `reads`: what Python read.
+// the run left them. `reads`: what Python read. `ended_well`: with exit status 0.
 // Where somebody has changed the level in the step, the update may have been made unseen: it stays
 // undecided.
 void MarkUnapplied(const std::vector<const Record*>& records, const Clocks& newest,
                    const std::vector<Origin>& origins, const std::vector<ValueNode>& nodes,
-                   const std::vector<BadRead>& reads, std::vector<ReachEvent>& events);
-
-// Of a run that ended well, to be called after that: what the program left out before, with the same
-// origin and reach, it has left out in its last step, too.
-void MarkLeftOutLast(const Clocks& newest, const std::vector<Origin>& origins,
-                     std::vector<ReachEvent>& events);
+                   const std::vector<BadRead>& reads, bool ended_well,
+                   std::vector<ReachEvent>& events);
 
 // Whether there is such an event of which that is not decided.
 [[nodiscard]] bool UnappliedUndecided(const std::vector<ReachEvent>& events);

@@ -155,8 +155,10 @@ ValueGraph::Best ValueGraph::OriginOfSpread(const Record& record, int index) {
     if (poison_.Assumed(record) >= 0) return Assumed(record);
     return {UnseenOrigin(record, index, nullptr), -1, Because::kUnseen};
   }
-  // What has become the loss is no mask for what comes of it.
-  if (IsMultiplied(record, found) || lost_.contains(found.origin)) {
+  // What has become the loss is no mask for what its pass and the update make of it.
+  const bool after_loss =
+      IsIn(self.site, wire::Phase::kBackward) || IsIn(self.site, wire::Phase::kOptimizer);
+  if (IsMultiplied(record, found) || (after_loss && lost_.contains(found.origin))) {
     return {origins_.NoLongerMask(found.origin), found.via, found.because};
   }
   const Origin origin = origins_[found.origin];  // looking on may move them

@@ -94,15 +94,16 @@ void SourceFinder::AddUnknownInput(ThreadState* thread, const UnknownInput& inpu
     // A process group's own thread unpacks what came from a buffer that nobody announces.
     if (own.outputs == nullptr && AddReceived(thread, own, input.argument, sources)) return;
     if (AddAssumed(thread, input, sources)) return;
-    if (own.outputs == nullptr && uses_.collective_results.any_begun()) {
+    const NamedTensor* named = uses_.names.FindByStorage(plain.storage);
+    if (own.outputs == nullptr && named == nullptr && uses_.collective_results.any_begun()) {
       // What this rank has given comes back to it, too.
       Source given = UnknownSource(input.kinds);
       sources->assumed |= uses_.collective_results.FindGiven(&given);
+      given.kinds = input.kinds;
       given.input = input.argument;
       sources->Add(given, 0);
       return;
     }
-    const NamedTensor* named = uses_.names.FindByStorage(plain.storage);
     const Target target = named != nullptr ? TargetOf(*named) : Target::kInputData;
     uses_.external.Remember(plain, target, named != nullptr ? named->name : "");
     sources->came_in_by_result |= input.is_result && named == nullptr;
@@ -150,7 +151,8 @@ void SourceFinder::AssumeFromModel(const Layer& layer, Sources* sources) {
 bool SourceFinder::MayBeOfKernels(const InputSeen& input) const noexcept {
   const NamedTensor* named =
       uses_.names.FindByStorage(static_cast<const c10::StorageImpl*>(input.storage.storage));
-  return named == nullptr || named->kind == NamedTensorKind::kBuffer;
+  // Of a function that is no module's nobody reads what it leaves.
+  return named == nullptr || (named->kind == NamedTensorKind::kBuffer && CurrentLayer() != nullptr);
 }
 
 void SourceFinder::CollectSeen(ThreadState* thread, const Frame& frame, const OwnWrites& own,

@@ -38,16 +38,19 @@ bool Measuring::IsCalm(ThreadState* thread, const Step& step) noexcept {
          parts_.python.running_cell() == 0;
 }
 
-void Measuring::RecordLeftOut(const Step& step) noexcept {
+void Measuring::RecordLeftOut(ThreadState* thread, const Step& step) noexcept {
   const bool is_auto = parts_.level.asked() == wire::Level::kAuto;
   if (!is_auto) SetOfAuto({});
-  const bool left_out = is_auto && (step.idle || parts_.level.watched() == wire::Level::kIdle);
+  // What lies on a GPU is not read when Python ends.
+  const bool left_out =
+      is_auto && !parts_.gpu.On() && (step.idle || parts_.level.watched() == wire::Level::kIdle);
   if (left_out) parts_.python.CallAtExitSoon();
+  if (left_out && !step.idle) parts_.named_values.RememberFinite(thread);
   left_out_.store(left_out, std::memory_order_relaxed);
 }
 
 void Measuring::OnStep(ThreadState* thread, const Step& step) noexcept {
-  RecordLeftOut(step);
+  RecordLeftOut(thread, step);
   if (!wanted_.load(std::memory_order_relaxed)) return;
   CostMeter::Next next;
   {
@@ -110,11 +113,10 @@ void Measuring::CutShort(ThreadState* thread) noexcept {
 
 // While the checks are off, nobody saw what ran since the last step.
 void Measuring::OnExit(ThreadState* thread) noexcept {
-  const bool left_out = left_out_.load(std::memory_order_relaxed);
-  if (!(IsUnread() || left_out) || parts_.level.off_to_measure()) return;
-  if (!parts_.named_values.ReadAll(thread)) return;
-  unread_.store(false, std::memory_order_relaxed);
-  left_out_.store(false, std::memory_order_relaxed);
+  if (left_out_.load(std::memory_order_relaxed) && parts_.named_values.ReadRemembered(thread))
+    left_out_.store(false, std::memory_order_relaxed);
+  if (IsUnread() && !parts_.level.off_to_measure() && parts_.named_values.ReadAll(thread))
+    unread_.store(false, std::memory_order_relaxed);
 }
 
 void Measuring::SetOfAuto(const PairedRatios::Figure& figure) noexcept {
@@ -130,7 +132,8 @@ wire::Overhead Measuring::Read() noexcept {
           .high = figure.high,
           .pairs = figure.pairs,
           .steps_off = steps_off_,
-          .off_now = IsUnread() || left_out_.load(std::memory_order_relaxed)};
+          .off_now = IsUnread() ||
+                     (left_out_.load(std::memory_order_relaxed) && !parts_.segment.is_forked())};
 }
 
 }  // namespace nanwatch

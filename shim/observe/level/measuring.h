@@ -102,7 +102,7 @@ class Measuring {
   friend struct BenchMode;  // tests/bench/overhead
   [[nodiscard]] bool IsCalm(ThreadState* thread, const Step& step) noexcept;
   void CutShort(ThreadState* thread) noexcept;
-  void RecordLeftOut(const Step& step) noexcept;
+  void RecordLeftOut(ThreadState* thread, const Step& step) noexcept;
   [[nodiscard]] bool EndsCycle(const wire::Clocks& clocks) noexcept;
 
   const Parts parts_;

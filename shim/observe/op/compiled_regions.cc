@@ -93,12 +93,13 @@ void CompiledRegions::SetName(ThreadState* thread, const char* name) const noexc
 
 void CompiledRegions::Begin(ThreadState* thread, const char* name) noexcept {
   SetName(thread, name);
-  thread->regions_unread |= CurrentLayer() == nullptr;
+  thread->regions_unread |= CurrentLayer() == nullptr && thread->optimizer_depth == 0;
   thread->region_holds_inputs = !parts_.poison.Ignores();
   if (thread->region_holds_inputs) parts_.input_tracking.Hold();
 }
 
 void CompiledRegions::End(ThreadState* thread) noexcept {
+  thread->region_ended_after_ops = thread->counters.ops_seen;
   if (!thread->region_holds_inputs) return;
   thread->region_holds_inputs = false;
   parts_.input_tracking.Release();
@@ -167,26 +168,27 @@ void CompiledRegions::CheckOutput(ThreadState* thread, const RegionSeen& region,
 void CompiledRegions::CheckBuffers(ThreadState* thread, const RegionSeen& region,
                                    const Tensors& inputs) {
   if (region.layer == nullptr || region.name[0] == '\0') return;
-  parts_.buffers.ForEachTurnedBad(
-      region.layer->root_layer, [&](const NamedTensor& named, const NamedReading& reading) {
-        const PlainTensor& plain = reading.tensor();
-        const uint8_t kinds = NonFiniteKinds(plain.view);
-        wire::Source known{};
-        ValueRef value;
-        const bool is_mask = kinds == wire::kHasNegInf;
-        if (is_mask || parts_.known_bad.SourceOf(plain, &known, &value)) return;
-        UnobservedWriter writer = WriterOf(region.name, named.layer, false);
-        // Between two calls others may have written it.
-        writer.flags |= wire::ValueRecord::kUnseenInputs;
-        if (canary::Buffers::IsRuined(named, kinds)) {
-          writer.named = &named;
-          writer.target = wire::Target::kBuffer;
-        }
-        if (region.source.kinds != 0) writer.Add(region.source, region.value);
-        AddArguments(inputs, &writer);
-        AddNamed(region.layer, NamedTensorKind::kParameter, &writer);
-        parts_.compiled_writes.Report(thread, &writer, plain);
-      });
+  for (const NamedTensor* named : parts_.buffers.TurnedBad(thread, region.layer)) {
+    const NamedReading reading(parts_.names, *named);
+    if (!reading.IsBad()) continue;
+    const PlainTensor& plain = reading.tensor();
+    const uint8_t kinds = NonFiniteKinds(plain.view);
+    wire::Source known{};
+    ValueRef value;
+    const bool is_mask = kinds == wire::kHasNegInf;
+    if (is_mask || parts_.known_bad.SourceOf(plain, &known, &value)) continue;
+    UnobservedWriter writer = WriterOf(region.name, named->layer, false);
+    // Between two calls others may have written it.
+    writer.flags |= wire::ValueRecord::kUnseenInputs;
+    if (canary::Buffers::IsRuined(*named, kinds)) {
+      writer.named = named;
+      writer.target = wire::Target::kBuffer;
+    }
+    if (region.source.kinds != 0) writer.Add(region.source, region.value);
+    AddArguments(inputs, &writer);
+    AddNamed(region.layer, NamedTensorKind::kParameter, &writer);
+    parts_.compiled_writes.Report(thread, &writer, plain);
+  }
 }
 
 void CompiledRegions::OnOutputs(ThreadState* thread, const Tensors& outputs,

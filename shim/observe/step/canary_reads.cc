@@ -136,6 +136,15 @@ void Reads::OnResults(ThreadState* thread, const at::TensorBase* const* tensors,
 } catch (...) {
 }
 
+namespace {
+
+bool IsWithin(const Layer* layer, const Layer* outer) {
+  while (layer != nullptr && layer != outer) layer = layer->parent;
+  return layer == outer;
+}
+
+}  // namespace
+
 bool Buffers::IsRuined(const NamedTensor& named, uint8_t kinds) noexcept {
   return (kinds & wire::kHasNan) != 0 || std::strstr(named.name, "running_") != nullptr;
 }
@@ -154,6 +163,30 @@ void Buffers::OnNewRoot(const Layer* root) noexcept try {
     if (reading) Of(named) = reading.IsBad() ? Seen::kBad : Seen::kFinite;
   });
 } catch (...) {
+}
+
+std::vector<const NamedTensor*> Buffers::TurnedBad(ThreadState* thread,
+                                                   const Layer* module) noexcept try {
+  const PythonNames& names = uses_.names;
+  std::vector<const NamedTensor*> bad;
+  if (!names.HasBuffers()) return bad;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    names.ForEachInRoot(module->root_layer, [&](const NamedTensor& named) {
+      if (named.kind != NamedTensorKind::kBuffer || !IsWithin(named.layer, module)) return;
+      const NamedReading reading(names, named);
+      if (!reading) return;
+      Seen& seen = Of(named);
+      const Seen before = seen;
+      seen = reading.IsBad() ? Seen::kBad : Seen::kFinite;
+      if (seen == Seen::kBad && before == Seen::kFinite) bad.push_back(&named);
+    });
+  }
+  // An op of level sampled may have left it so.
+  if (!bad.empty() && uses_.level.watched() == wire::Level::kSampled) uses_.sink.OnBadRead(thread);
+  return bad;
+} catch (...) {
+  return {};
 }
 
 void Buffers::OnStepEnd(ThreadState* thread) noexcept try {

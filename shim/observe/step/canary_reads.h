@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "shim/classify/bad_values.h"
-#include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/python/names/python_names.h"
 
 namespace nanwatch {
@@ -90,10 +89,10 @@ class Buffers {
   void OnNewRoot(const Layer* root) noexcept;
   // An optimizer's step ends, on its thread.
   void OnStepEnd(ThreadState* thread) noexcept;
-  // Calls fn(named, reading) for those of the root that were finite when they were read last, and
-  // are bad now.
-  template <class Fn>
-  void ForEachTurnedBad(const Layer* root, Fn&& fn) noexcept;
+  // Those of the module, and of modules in it, that were finite when they were read last, and are
+  // bad now.
+  [[nodiscard]] std::vector<const NamedTensor*> TurnedBad(ThreadState* thread,
+                                                          const Layer* module) noexcept;
 
  private:
   enum class Seen : uint8_t { kNever, kFinite, kBad };
@@ -104,22 +103,6 @@ class Buffers {
   std::mutex mutex_;
   std::vector<Seen> seen_;
 };
-
-template <class Fn>
-void Buffers::ForEachTurnedBad(const Layer* root, Fn&& fn) noexcept try {
-  const PythonNames& names = uses_.names;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  names.ForEachInRoot(root, [&](const NamedTensor& named) {
-    if (named.kind != NamedTensorKind::kBuffer) return;
-    const NamedReading reading(names, named);
-    if (!reading) return;
-    Seen& seen = Of(named);
-    const Seen before = seen;
-    seen = reading.IsBad() ? Seen::kBad : Seen::kFinite;
-    if (seen == Seen::kBad && before == Seen::kFinite) fn(named, reading);
-  });
-} catch (...) {
-}
 
 }  // namespace canary
 }  // namespace nanwatch

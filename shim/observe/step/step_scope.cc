@@ -237,22 +237,15 @@ void StepScope::OnOptimizerEnd(ThreadState* thread) noexcept {
   RecordOptimizerEnd(thread, update);
 }
 
-// Of the first bad updates: that takes a walk through the optimizer.
-const void* StepScope::ReadableOptimizer(const ThreadState* thread,
-                                         const UpdateEnded& update) noexcept {
-  constexpr uint32_t kUpdatesNamed = 16;
-  const bool here = thread->told == nullptr && !update.stopped && open_optimizer != nullptr;
-  return here && updates_named_.fetch_add(1) < kUpdatesNamed ? open_optimizer : nullptr;
-}
-
 void StepScope::RecordOptimizerEnd(ThreadState* thread, const UpdateEnded& update) noexcept {
   const uint32_t number = thread->optimizer_index;
   // The pass that ended with this update is closed only now: a closure runs it inside the range.
   uses_.passes.Close(thread);
   if (!uses_.poison.Poisoned() && uses_.bad_values.size() != 0) {
+    const bool here = thread->told == nullptr && !update.stopped;
     RecordUpdate(uses_.segment, uses_.records, uses_.bad_values, uses_.python, thread,
                  {uses_.progress.range(), number, uses_.progress.ClassOf(number),
-                  ReadableOptimizer(thread, update)});
+                  here ? open_optimizer : nullptr, &updates_named_});
   }
   if (update.ops_unwatched) uses_.level.ForgetBadValues(uses_.bad_values);
   // A fused optimizer under a GradScaler skips inside its kernel: its range is no step.

@@ -98,8 +98,6 @@ class StepScope {
                         const void* identity) noexcept;
   void OnOptimizerEnd(ThreadState* thread) noexcept;
   [[nodiscard]] Gradients ReadGradients(ThreadState* thread, const void* optimizer) noexcept;
-  [[nodiscard]] const void* ReadableOptimizer(const ThreadState* thread,
-                                              const UpdateEnded& update) noexcept;
   bool StopIfBad(ThreadState* thread, uint64_t event, Gradients* gradients) noexcept;
   void WatchUpdate(ThreadState* thread, const char* range_name, const void* optimizer,
                    const Gradients& gradients, bool skipped) noexcept;

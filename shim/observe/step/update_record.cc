@@ -8,6 +8,8 @@
 namespace nanwatch {
 namespace {
 
+constexpr uint32_t kUpdatesNamed = 16;
+
 // What is bad when an optimizer range ends.
 struct AfterUpdate {
   uint32_t range;
@@ -55,7 +57,9 @@ void RecordUpdate(ProcessSegment& segment, FindingRecords& records, BadValues& b
   if (after.record.n_bad == 0) return;
   Emitter* emitter = segment.Ensure();
   if (emitter == nullptr) return;
-  if (after.record.states_bad != 0 && update.open != nullptr) {
+  // Of the first ones: that takes a walk through the optimizer.
+  if (after.record.states_bad != 0 && update.open != nullptr &&
+      update.named->fetch_add(1) < kUpdatesNamed) {
     NameStates(python, *emitter, update.open, {after.states, after.record.n_bad},
                after.record.bad_names);
   }

@@ -2,6 +2,7 @@
 // What is bad when an update ends, as a record: parameters, and the state that the optimizer keeps.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "shim/observe/thread/thread_state.h"
@@ -14,10 +15,11 @@ class ProcessSegment;
 class PythonBridge;
 
 struct EndedUpdate {
-  uint32_t range;       // number of the optimizer range that is open, or was last
-  uint32_t optimizer;   // its number
-  uint32_t class_name;  // the id of its name
-  const void* open;     // the torch.optim.Optimizer, where it can be read; else null
+  uint32_t range;                // number of the optimizer range that is open, or was last
+  uint32_t optimizer;            // its number
+  uint32_t class_name;           // the id of its name
+  const void* open;              // the torch.optim.Optimizer, where it can be read; else null
+  std::atomic<uint32_t>* named;  // updates whose bad state was looked up in it
 };
 // Nothing is written where nothing is bad that this range has written.
 void RecordUpdate(ProcessSegment& segment, FindingRecords& records, BadValues& bad_values,

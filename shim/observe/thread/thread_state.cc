@@ -88,6 +88,7 @@ ThreadState* ThreadStates::Make() noexcept {
     state->last_gpu = 0;
     state->trail_steps = 0;
     state->region = {};
+    state->regions_unread = false;
     state->last_scalar = {};
     state->told_loss = 0;
     state->last_collective = {};

@@ -211,6 +211,7 @@ struct ThreadState {
   bool region_holds_inputs;  // the outermost of them asked for inputs
   // Of the compiled region last begun on this thread, open or not (compiled_regions.h).
   RegionSeen region;
+  uint64_t region_ended_after_ops;  // counters.ops_seen
   bool regions_unread;       // one ran that was no module's: nobody has read what it returned
   uint32_t optimizer_depth;  // open optimizer ranges
   uint32_t optimizer_index;

@@ -31,7 +31,9 @@ CollectiveResult::~CollectiveResult() {
 InputSeen* CollectiveResult::Add(const at::TensorBase& tensor) {
   PlainTensor plain;
   wire::Unchecked reason;
-  brings_bytes |= tensor.scalar_type() == c10::ScalarType::Byte;
+  constexpr int64_t kPickledMin = 64;
+  brings_bytes |= tensor.scalar_type() == c10::ScalarType::Byte && tensor.is_cpu() &&
+                  tensor.numel() >= kPickledMin;
   if (ReadTensor(tensor, &plain, &reason) != Readable::kYes ||
       plain.view.ndim > wire::kShapeDimsMax) {
     return nullptr;

@@ -56,12 +56,17 @@ ValueRef CompiledWrites::OnBadRoot(ThreadState* thread, const PlainTensor& root)
   const RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
   UnobservedWriter writer = compiled_regions::WriterOf(region.name, nullptr, /*is_backward=*/false);
   if (region.source.kinds != 0) writer.Add(region.source, region.value);
+  // Nothing is known of a function's arguments.
+  if (region.source.kinds == 0) writer.flags |= wire::ValueRecord::kUnseenInputs;
   writer.finding_class = ClassOf(writer, root);
   return writes_.Record(thread, root, writer);
 }
 
 ValueRef CompiledWrites::OnNumber(ThreadState* thread, double number) noexcept {
-  if (!compiled_regions::HasUnread(*thread)) return {};
+  // What it returned, and item() of that.
+  constexpr uint64_t kOpsMax = 3;
+  const uint64_t since = thread->counters.ops_seen - thread->region_ended_after_ops;
+  if (!compiled_regions::HasUnread(*thread) || since > kOpsMax) return {};
   const RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
   UnobservedWriter writer = compiled_regions::WriterOf(region.name, nullptr, /*is_backward=*/false);
   writer.flags |= wire::ValueRecord::kInexact;

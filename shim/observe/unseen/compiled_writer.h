@@ -39,8 +39,8 @@ class CompiledWrites {
   // A pass begins at this, which is bad and was made by a region: what is known of it, or its
   // record.
   [[nodiscard]] ValueRef OnBadRoot(ThreadState* thread, const PlainTensor& root) noexcept;
-  // Python has read this number from a tensor that nobody knows, and a region has results that
-  // nobody has read: its record. Ticket 0: no region has.
+  // Python has read this number from a tensor that nobody knows, right after a region whose results
+  // nobody has read: its record. Ticket 0: it was not.
   [[nodiscard]] ValueRef OnNumber(ThreadState* thread, double number) noexcept;
 
  private:

@@ -70,7 +70,34 @@ bool NamedValues::AreAllFinite(ThreadState* thread) noexcept try {
   return false;
 }
 
-bool NamedValues::ReadAll(ThreadState* thread) noexcept try {
+void NamedValues::RememberFinite(ThreadState* thread) noexcept try {
+  const PythonNames& names = uses_.names;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!before_.empty()) return;
+  names.ForEach([&](const NamedTensor& named) {
+    const NamedReading reading(names, named);
+    if (!reading) return;
+    ++thread->counters.tensors_checked;
+    thread->counters.bytes_checked += reading.bytes();
+    if (named.index >= before_.size()) before_.resize(named.index + 1, Before::kUnknown);
+    before_[named.index] = reading.IsBad() ? Before::kBad : Before::kFinite;
+  });
+} catch (...) {
+}
+
+bool NamedValues::ReadAll(ThreadState* thread) noexcept {
+  return Read(thread, [](const NamedTensor&) { return Before::kFinite; });
+}
+
+bool NamedValues::ReadRemembered(ThreadState* thread) noexcept {
+  return Read(thread, [this](const NamedTensor& named) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return named.index < before_.size() ? before_[named.index] : Before::kUnknown;
+  });
+}
+
+template <class Fn>
+bool NamedValues::Read(ThreadState* thread, Fn&& before) noexcept try {
   const PythonNames& names = uses_.names;
   bool all_good = true;
   bool any = false;
@@ -87,7 +114,10 @@ bool NamedValues::ReadAll(ThreadState* thread) noexcept try {
     // A mask may be filled at any time.
     const bool is_buffer = named.kind != NamedTensorKind::kParameter;
     if (is_buffer && NonFiniteKinds(reading.tensor().view) == wire::kHasNegInf) return;
+    const Before was = before(named);
+    if (was == Before::kBad) return;
     all_good = false;
+    if (was == Before::kUnknown) return;
     wire::Source known{};
     ValueRef value;
     if (uses_.known_bad.SourceOf(reading.tensor(), &known, &value)) return;

@@ -3,6 +3,10 @@
 // parameters and buffers.
 #pragma once
 
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/thread/thread_state.h"
 #include "shim/observe/torch/torch_tensor.h"
@@ -39,13 +43,24 @@ class NamedValues {
   // Reads all parameters and buffers that modules hold, after ops went unchecked; what is bad and
   // not known yet came in unseen. False where anything was bad, or there was nothing to read.
   bool ReadAll(ThreadState* thread) noexcept;
+  // Remembers which of them are finite, once: ops begin to go unchecked.
+  void RememberFinite(ThreadState* thread) noexcept;
+  // As ReadAll, but that only those count which are remembered as finite: a buffer of bounds begins
+  // at Inf, an unused row at NaN. False where any other is bad that is not remembered, too.
+  bool ReadRemembered(ThreadState* thread) noexcept;
 
  private:
   [[nodiscard]] bool WasLetIn(const PlainTensor& plain, ValueRef value) noexcept;
   [[nodiscard]] UnobservedWriter WrittenUnseen(const NamedTensor& named,
                                                const NamedReading& reading) noexcept;
 
+  enum class Before : uint8_t { kUnknown, kFinite, kBad };
+  template <class Fn>
+  bool Read(ThreadState* thread, Fn&& before) noexcept;
+
   const Uses uses_;
+  std::mutex mutex_;
+  std::vector<Before> before_;  // by NamedTensor::index, with mutex_ held
 };
 
 }  // namespace nanwatch

@@ -197,12 +197,14 @@ class CanaryLists(GpuJobTest):
 
     def test_a_bad_loss_that_was_left_out_explains_nothing_later(self):
         on_gpu, on_cpu = (job.verdict() for job in self.left_out)
-        # Canary reads what a model returns on a CPU alone, so there the loss is met one module earlier.
-        place = ("layer", "layer_type", "root")
+        # Canary reads what a model returns on a CPU alone, so there the loss is met one module earlier; and what torch.isfinite is
+        # asked of, so that there the program is known to have left the loss out.
+        place = ("layer", "layer_type", "root", "severity")
         without = [[{name: value for name, value in incident.items() if name not in place} for incident in told(verdict)]
                    for verdict in (on_gpu, on_cpu)]
         self.assertEqual(*without)
         self.assertEqual(sorted(int(origin["step"]) for origin in origins(on_gpu)), [LATE, LATE + 49])
+        self.assertEqual([incident["severity"] for incident in on_cpu["incidents"]], ["critical", "info"])
 
     def test_an_update_that_leaves_everything_bad_is_told_as_on_the_cpu(self):
         on_gpu, on_cpu = (job.verdict() for job in self.all_bad)
