@@ -213,7 +213,7 @@ TEST(Masks, WhatHasBecomeTheLossIsNoneForTheUpdate) {
   const Verdict verdict = Correlate({run.Build()});
   ASSERT_EQ(verdict.incidents_size(), 1);
   EXPECT_EQ(verdict.incidents(0).origin().kind(), "input_data");
-  EXPECT_THAT(verdict.incidents(0).reach(), Contains("parameter"));
+  EXPECT_THAT(verdict.incidents(0).reach(), testing::Contains("parameter"));
 }
 
 }  // namespace

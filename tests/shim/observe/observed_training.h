@@ -228,8 +228,8 @@ class ObservedTraining {
       {known_bad, external, collective_results, recent, python.names(), level, progress, late}};
   StackedValues stacked_values{bad_values};
   PickedValues picked_values{bad_values};
-  OpJudge judge{python,       sources,       stacked_values, picked_values,
-                read_numbers, unread_inputs, progress};
+  OpJudge judge{python,        sources,  stacked_values, picked_values, read_numbers,
+                unread_inputs, progress, marks,          pass_leaves};
   Findings findings{{segment, records, python, recent, known_bad, poison, marks, judge,
                      shared_files, out_of_sight, trail, capsules, finding_sink, pass_leaves}};
   CleanOutputs clean_outputs{{segment, records, bad_values, known_bad, poison, scalar_reads}};
