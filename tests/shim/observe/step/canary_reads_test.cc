@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "proto/wire/escape_flags.h"
 #include "tests/shim/observe/observed_training.h"
 
 namespace nanwatch {
@@ -68,7 +69,9 @@ TEST_F(CanaryReadsTest, RecordANumberThatPythonReads) {
 TEST_F(CanaryReadsTest, RecordWhatIsAskedWhetherItIsFinite) {
   on_.canary_reads.OnAsked(&on_.thread, at::full({4}, kNan));
   EXPECT_EQ(on_.Values().size(), 1u);
-  EXPECT_TRUE(on_.Emitted<wire::EscapeRecord>(wire::RecordKind::kEscape).empty());
+  const auto escapes = on_.Emitted<wire::EscapeRecord>(wire::RecordKind::kEscape);
+  ASSERT_EQ(escapes.size(), 1u);
+  EXPECT_EQ(escapes[0].flags, uint32_t{wire::kAskedOnly}) << "no number was read";
 }
 
 TEST_F(CanaryReadsTest, LeaveAllToTheOpsWhereTheyAreWatched) {
