@@ -20,17 +20,6 @@ import typing
 import unittest
 import zipfile
 
-JOB = """\
-import torch
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(3):
-    optimizer.zero_grad()
-    loss = torch.log(model(torch.zeros(2, 4)) * 0 - (1 if step == 2 else -1)).mean()
-    loss.backward()
-    optimizer.step()
-"""
-
 
 def run(*words, status=0, **more):
     ran = subprocess.run([str(word) for word in words], capture_output=True, text=True, **more)
@@ -56,7 +45,7 @@ class Packages(unittest.TestCase):
         cls.folder = pathlib.Path(folder.name)
         run(SOURCE / "scripts/package.sh", "wheel", "tar", "deb", "--build", BUILD, "--out", cls.folder / "dist",
             env={**os.environ, "NANWATCH_PYTHON": sys.executable})
-        (cls.folder / "train.py").write_text(JOB)
+        shutil.copy(SOURCE / "scripts/package/training.py", cls.folder / "train.py")
 
     def the(self, pattern):
         found = list((self.folder / "dist").glob(pattern))
