@@ -4,6 +4,7 @@
 #include "daemon/correlate/dead_rule.h"
 #include "daemon/correlate/loaded_rule.h"
 #include "daemon/correlate/reach_log.h"
+#include "daemon/correlate/run_end.h"
 #include "daemon/correlate/scaler_rule.h"
 #include "daemon/correlate/unapplied_rule.h"
 #include "daemon/correlate/value_graph.h"
@@ -54,10 +55,8 @@ Lineage::Lineage(const RunFacts& facts, const Excused& excused,
   TakeForLoaded(clock_, origins_, nodes_, events_, sendings_);
   TakeForWritten(origins_, nodes_, events_);
   ExcuseSkippedUpdates(records, facts.state().clocks(), origins_, events_);
-  const RunState& state = facts.state();
-  const bool ended_well =
-      state.ended() && state.has_exit_code() && state.exit_code() == 0 && !state.has_signal();
-  MarkUnapplied(records, state.clocks(), origins_, nodes_, reach.TakeReads(), ended_well, events_);
+  MarkUnapplied(records, facts.state().clocks(), origins_, nodes_, reach.TakeReads(),
+                EndedWell(facts.state()), events_);
   AddLossOfDead(facts, dead_, clock_, events_);
 }
 

@@ -32,6 +32,10 @@ bool EndedWithError(const RunFacts& facts) {
   return state.has_exit_code() ? state.exit_code() != 0 : Failed(facts);
 }
 
+bool EndedWell(const RunState& state) {
+  return state.ended() && state.has_exit_code() && state.exit_code() == 0 && !state.has_signal();
+}
+
 bool EndedByBadValue(const RunFacts& facts) {
   return std::any_of(facts.records().begin(), facts.records().end(), [](const Record& record) {
     return record.has_end() && record.end().failed_by_bad_value();

@@ -14,6 +14,9 @@ namespace nanwatch {
 // nobody caught. False while it runs, and where nobody knows.
 [[nodiscard]] bool EndedWithError(const RunFacts& facts);
 
+// With exit status 0. False while it runs, and where nobody knows.
+[[nodiscard]] bool EndedWell(const RunState& state);
+
 // By an exception that nobody caught, and whose message spoke of values that are not finite.
 [[nodiscard]] bool EndedByBadValue(const RunFacts& facts);
 

@@ -184,19 +184,18 @@ void MarkLeftOutLast(const RunFactsAsked& run, std::vector<ReachEvent>& events) 
   };
   std::set<std::pair<const Site*, Reach>> left_out;
   std::set<uint64_t> passes;
-  for (const ReachEvent& event : events) {
+  std::vector<ReachEvent*> last;
+  for (ReachEvent& event : events) {
     if (event.unapplied && site_of(event) != nullptr) left_out.emplace(site_of(event), event.reach);
-    const bool is_last = event.clocks != nullptr && !WentOn(event, run.newest);
-    if (is_last && event.pass != 0) passes.insert(event.pass);
+    if (event.clocks == nullptr || WentOn(event, run.newest)) continue;
+    last.push_back(&event);
+    if (event.pass != 0) passes.insert(event.pass);
   }
   if (passes.size() > 1) return;
-  for (ReachEvent& event : events) {
-    const bool is_last = event.clocks != nullptr && !WentOn(event, run.newest) &&
-                         !run.updates_at_switch.contains(UpdatesIn(*event.clocks));
-    if (is_last && left_out.contains({site_of(event), event.reach}) &&
-        !run.updates.AnyMadeOf(event)) {
-      event.unapplied = true;
-    }
+  for (ReachEvent* event : last) {
+    const bool is_hidden = run.updates_at_switch.contains(UpdatesIn(*event->clocks));
+    const bool as_before = left_out.contains({site_of(*event), event->reach});
+    event->unapplied |= as_before && !is_hidden && !run.updates.AnyMadeOf(*event);
   }
 }
 

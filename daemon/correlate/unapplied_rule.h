@@ -8,8 +8,8 @@
 // canary gradients are read as updates begin: there it has tested what the pass made.
 //
 // A run that ends before its next update says nothing of the kind: it may have ended because of
-// them, unless it has left such values out before. Nor do the gradients of one in which a GradScaler skips, which has a rule of its own
-// (scaler_rule.h).
+// them, unless it has left such values out before. Nor do the gradients of one in which a GradScaler
+// skips, which has a rule of its own (scaler_rule.h).
 #pragma once
 
 #include <vector>

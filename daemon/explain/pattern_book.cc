@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <tuple>
 
 #include "daemon/correlate/chain.h"
 #include "daemon/correlate/finding.h"
@@ -98,14 +99,17 @@ void ReadMatch(const json& match, const std::vector<KnownCause>& before, KnownCa
   };
   for (const auto& [key, list] : lists) {
     *list = Texts(match, key, why);
-    const bool positive = list == &cause.reach || list == &cause.not_reach || list == &cause.unseen;
-    if (positive && why.empty() &&
-        std::any_of(list->begin(), list->end(),
-                    [](const std::string& text) { return text.starts_with('!'); }))
-      why = std::string("! is not allowed in ") + key +
-            (list == &cause.reach       ? ", use not_reach"
-             : list == &cause.not_reach ? ", use reach"
-                                        : "");
+  }
+  // These three are lists of what is there.
+  const std::tuple<const char*, const std::vector<std::string>&, const char*> positive[] = {
+      {"reach", cause.reach, ", use not_reach"},
+      {"not_reach", cause.not_reach, ", use reach"},
+      {"unseen", cause.unseen, ""},
+  };
+  for (const auto& [key, list, instead] : positive) {
+    if (why.empty() && std::any_of(list.begin(), list.end(),
+                                   [](const std::string& text) { return text.starts_with('!'); }))
+      why = std::string("! is not allowed in ") + key + instead;
   }
   ReadOpsOf(match, before, cause, why);
   for (const std::string& text : Texts(match, "where", why))
@@ -188,9 +192,10 @@ bool ReachedAtOnce(const Incident& incident, const std::string& reach) {
 
 bool Fits(const KnownCause& cause, const Incident& incident) {
   const Finding& origin = incident.origin();
-  const auto reached = [&](const std::vector<std::string>& wanted) {
-    return std::any_of(incident.reach().begin(), incident.reach().end(),
-                       [&](const std::string& reach) { return AnyMatches(wanted, reach); });
+  const auto has_any = [](const std::vector<std::string>& wanted, const auto& texts) {
+    return wanted.empty() || std::any_of(texts.begin(), texts.end(), [&](const std::string& text) {
+             return AnyMatches(wanted, text);
+           });
   };
   const auto reached_at_once = [&](const std::string& reach) {
     return AnyMatches(cause.not_reach, reach) && ReachedAtOnce(incident, reach);
@@ -201,10 +206,7 @@ bool Fits(const KnownCause& cause, const Incident& incident) {
          Allows(cause.params, origin.param()) &&
          Allows(cause.dtypes, TextOf(incident, "output.dtype").value_or("")) &&
          Allows(cause.roles, TextOf(incident, "used.role").value_or("")) &&
-         (cause.reach.empty() || reached(cause.reach)) &&
-         (cause.unseen.empty() ||
-          std::any_of(origin.unseen().begin(), origin.unseen().end(),
-                      [&](const std::string& what) { return AnyMatches(cause.unseen, what); })) &&
+         has_any(cause.reach, incident.reach()) && has_any(cause.unseen, origin.unseen()) &&
          std::none_of(incident.reach().begin(), incident.reach().end(), reached_at_once) &&
          std::all_of(cause.where.begin(), cause.where.end(),
                      [&](const Condition& condition) { return Holds(condition, incident); });
