@@ -13,13 +13,13 @@ namespace nanwatch {
 // what it was given (dropout in evaluation).
 [[nodiscard]] bool PassesOn(const Frame& frame) noexcept;
 
-// `sources`: what went in, if that was seen. `count` of `outputs` is one or more.
-// `update`: the update that the op belongs to.
+// Of the update that an op belongs to.
 struct UpdateEvidence {
   bool given_finite = false;  // all that an optimizer's step was given was read, and is finite
   bool by_hand = false;       // of a leaf that the newest backward pass has reached
 };
 
+// `sources`: what went in, if that was seen. `count` of `outputs` is one or more.
 [[nodiscard]] OpEvidence EvidenceOf(const Frame& frame, const Location& place,
                                     const BadOutput* outputs, int count, const Sources& sources,
                                     const UpdateEvidence& update) noexcept;

@@ -40,7 +40,6 @@ bool Measuring::IsCalm(ThreadState* thread, const Step& step) noexcept {
 
 void Measuring::RecordLeftOut(ThreadState* thread, const Step& step) noexcept {
   const bool is_auto = parts_.level.asked() == wire::Level::kAuto;
-  if (!is_auto) SetOfAuto({});
   // What lies on a GPU is not read when Python ends.
   const bool left_out =
       is_auto && !parts_.gpu.On() && (step.idle || parts_.level.watched() == wire::Level::kIdle);
@@ -51,6 +50,7 @@ void Measuring::RecordLeftOut(ThreadState* thread, const Step& step) noexcept {
 
 void Measuring::OnStep(ThreadState* thread, const Step& step) noexcept {
   RecordLeftOut(thread, step);
+  if (parts_.level.asked() != wire::Level::kAuto) SetOfAuto({});
   if (!wanted_.load(std::memory_order_relaxed)) return;
   CostMeter::Next next;
   {

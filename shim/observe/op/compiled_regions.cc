@@ -29,11 +29,6 @@ bool IsBad(const at::TensorBase& tensor, PlainTensor* plain) {
   return ReadTensor(tensor, plain, &reason) == Readable::kYes && HasNonFinite(plain->view);
 }
 
-bool IsWithin(const Layer* layer, const Layer* outer) {
-  while (layer != nullptr && layer != outer) layer = layer->parent;
-  return layer == outer;
-}
-
 // True for a GPU's, which is looked at when all are together.
 bool AddOnGpu(const at::TensorBase& tensor, GpuTensors* on_gpu, uint32_t name = 0) {
   PlainTensor plain;
@@ -195,7 +190,7 @@ void CompiledRegions::OnOutputs(ThreadState* thread, const Tensors& outputs,
                                 const Tensors& inputs) noexcept try {
   if (parts_.poison.Ignores()) return;
   // The module may have been called without running what was compiled of it.
-  RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
+  RegionSeen region = compiled_regions::LastForward(*thread);
   thread->region = RegionSeen{};
   region.layer = CurrentLayer();
   CheckBuffers(thread, region, inputs);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 #include "shim/check/scan.h"
 #include "shim/observe/events/fact_sink.h"
@@ -136,15 +137,6 @@ void Reads::OnResults(ThreadState* thread, const at::TensorBase* const* tensors,
 } catch (...) {
 }
 
-namespace {
-
-bool IsWithin(const Layer* layer, const Layer* outer) {
-  while (layer != nullptr && layer != outer) layer = layer->parent;
-  return layer == outer;
-}
-
-}  // namespace
-
 bool Buffers::IsRuined(const NamedTensor& named, uint8_t kinds) noexcept {
   return (kinds & wire::kHasNan) != 0 || std::strstr(named.name, "running_") != nullptr;
 }
@@ -154,13 +146,18 @@ Buffers::Seen& Buffers::Of(const NamedTensor& named) {
   return seen_[named.index];
 }
 
+bool Buffers::HasTurnedBad(const NamedTensor& named, const NamedReading& reading) {
+  const Seen now = reading.IsBad() ? Seen::kBad : Seen::kFinite;
+  return std::exchange(Of(named), now) == Seen::kFinite && now == Seen::kBad;
+}
+
 void Buffers::OnNewRoot(const Layer* root) noexcept try {
   const PythonNames& names = uses_.names;
   const std::lock_guard<std::mutex> lock(mutex_);
   names.ForEachInRoot(root, [&](const NamedTensor& named) {
     if (named.kind != NamedTensorKind::kBuffer) return;
     const NamedReading reading(names, named);
-    if (reading) Of(named) = reading.IsBad() ? Seen::kBad : Seen::kFinite;
+    if (reading) (void)HasTurnedBad(named, reading);
   });
 } catch (...) {
 }
@@ -175,11 +172,7 @@ std::vector<const NamedTensor*> Buffers::TurnedBad(ThreadState* thread,
     names.ForEachInRoot(module->root_layer, [&](const NamedTensor& named) {
       if (named.kind != NamedTensorKind::kBuffer || !IsWithin(named.layer, module)) return;
       const NamedReading reading(names, named);
-      if (!reading) return;
-      Seen& seen = Of(named);
-      const Seen before = seen;
-      seen = reading.IsBad() ? Seen::kBad : Seen::kFinite;
-      if (seen == Seen::kBad && before == Seen::kFinite) bad.push_back(&named);
+      if (reading && HasTurnedBad(named, reading)) bad.push_back(&named);
     });
   }
   // An op of level sampled may have left it so.
@@ -198,10 +191,7 @@ void Buffers::OnStepEnd(ThreadState* thread) noexcept try {
     const NamedReading reading(names, named);
     if (!reading) return;
     Count(thread, reading.tensor());
-    Seen& seen = Of(named);
-    const Seen before = seen;
-    seen = reading.IsBad() ? Seen::kBad : Seen::kFinite;
-    if (seen != Seen::kBad || before != Seen::kFinite) return;
+    if (!HasTurnedBad(named, reading)) return;
     const uint8_t kinds = NonFiniteKinds(reading.tensor().view);
     if (!IsFault(kinds)) return;
     if (samples) uses_.sink.OnBadRead(thread);

@@ -28,6 +28,7 @@ class StepLosses;
 class StepSink;
 class UnobservedWrites;
 struct ThreadState;
+class NamedReading;
 
 namespace canary {
 
@@ -96,8 +97,10 @@ class Buffers {
 
  private:
   enum class Seen : uint8_t { kNever, kFinite, kBad };
-  // By NamedTensor::index. With mutex_ held.
+  // With mutex_ held, by NamedTensor::index:
   [[nodiscard]] Seen& Of(const NamedTensor& named);
+  // Notes how it is now. Whether it was finite when it was read last, and is bad.
+  bool HasTurnedBad(const NamedTensor& named, const NamedReading& reading);
 
   const Uses uses_;
   std::mutex mutex_;

@@ -37,15 +37,14 @@ std::string_view ClassOf(const char* range_name) {
   return dot != std::string_view::npos ? name.substr(0, dot) : name;
 }
 
-// The step that is open on this thread, if what it writes is to be checked.
+// The step that is open on this thread.
 struct OpenUpdate {
-  const void* optimizer = nullptr;  // null: it is not
-  Gradients gradients;
+  const void* optimizer = nullptr;  // a torch.optim.Optimizer; null: none, or it cannot be read
+  bool is_checked = false;          // what it writes is read where it ends
+  Gradients gradients;              // these two are of one that is
   char range_name[96] = {};
 };
 thread_local OpenUpdate open_update;
-// The torch.optim.Optimizer whose step is open on this thread; null: none, or it cannot be read.
-thread_local const void* open_optimizer = nullptr;
 
 }  // namespace
 
@@ -120,7 +119,7 @@ bool StepScope::StopIfBad(ThreadState* thread, uint64_t event, Gradients* gradie
 void StepScope::OnOptimizerBegin(ThreadState* thread, const char* range_name, const void* optimizer,
                                  const void* identity) noexcept {
   uses_.passes.ReleaseInputs();
-  open_optimizer = optimizer;
+  open_update.optimizer = optimizer;
   if (uses_.segment.Ensure() == nullptr) return;
   const bool later_at_first = uses_.late.On();
   if (!later_at_first) uses_.poison_watch.Settle();
@@ -165,9 +164,9 @@ void StepScope::WatchUpdate(ThreadState* thread, const char* range_name, const v
                                at::isRecordFunctionEnabled());
   thread->optimizer_watches_ops = canary && by_ops;
   const bool after_off = uses_.sink.ReadsAfterStep() && !skipped && !blind;
-  open_update.optimizer = nullptr;
+  open_update.is_checked = false;
   if ((canary && !by_ops) || after_off) {
-    open_update = {optimizer, gradients, {}};
+    open_update = {optimizer, optimizer != nullptr, gradients, {}};
     if (after_off) {
       // What went in was not read in all of these steps.
       open_update.gradients.known = false;
@@ -198,14 +197,14 @@ bool StepScope::NeedsInputs(uint32_t optimizer) noexcept {
 }
 
 void StepScope::CheckUpdate(ThreadState* thread, bool stopped) noexcept {
-  const bool checked = open_update.optimizer != nullptr;
+  const bool checked = open_update.is_checked;
   const bool after_off = checked && !stopped && uses_.sink.ReadsAfterStep();
   if (after_off) uses_.sink.RecordStepEnded();
   if (checked && !stopped && !uses_.poison.Ignores()) {
     uses_.reads.CheckUpdate(thread, open_update.optimizer, open_update.range_name,
                             open_update.gradients);
   }
-  open_update.optimizer = nullptr;
+  open_update.is_checked = false;
   if (!stopped) uses_.buffers.OnStepEnd(thread);
   if (after_off) uses_.sink.ReadAfter(thread);
 }
@@ -222,7 +221,7 @@ void StepScope::OnOptimizerEnd(ThreadState* thread) noexcept {
     if (uses_.late.On() && uses_.bad_values.transient() == 0) uses_.tracking.Disarm();
   }
   uses_.stats.OnOptimizerEnd(stopped);
-  const bool checked = open_update.optimizer != nullptr;
+  const bool checked = open_update.is_checked;
   CheckUpdate(thread, stopped);
   RecordThreadTrains();
   // Between two updates nothing is followed at level canary.
@@ -245,7 +244,7 @@ void StepScope::RecordOptimizerEnd(ThreadState* thread, const UpdateEnded& updat
     const bool here = thread->told == nullptr && !update.stopped;
     RecordUpdate(uses_.segment, uses_.records, uses_.bad_values, uses_.python, thread,
                  {uses_.progress.range(), number, uses_.progress.ClassOf(number),
-                  here ? open_optimizer : nullptr, &updates_named_});
+                  here ? open_update.optimizer : nullptr, &updates_named_});
   }
   if (update.ops_unwatched) uses_.level.ForgetBadValues(uses_.bad_values);
   // A fused optimizer under a GradScaler skips inside its kernel: its range is no step.

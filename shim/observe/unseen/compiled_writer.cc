@@ -31,9 +31,12 @@ UnobservedWriter WriterOf(const char* name, const Layer* layer, bool is_backward
   return writer;
 }
 
+RegionSeen LastForward(const ThreadState& thread) noexcept {
+  return thread.region.is_backward ? RegionSeen{} : thread.region;
+}
+
 bool HasUnread(const ThreadState& thread) noexcept {
-  const RegionSeen& last = thread.region;
-  const bool awaits_return = last.name[0] != '\0' && !last.is_backward && thread.regions_open == 0;
+  const bool awaits_return = LastForward(thread).name[0] != '\0' && thread.regions_open == 0;
   return thread.regions_unread || awaits_return;
 }
 
@@ -53,11 +56,13 @@ ValueRef CompiledWrites::OnBadRoot(ThreadState* thread, const PlainTensor& root)
   wire::Source known{};
   ValueRef value;
   if (known_bad_.SourceOf(root, &known, &value)) return value;
-  const RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
+  const RegionSeen region = compiled_regions::LastForward(*thread);
   UnobservedWriter writer = compiled_regions::WriterOf(region.name, nullptr, /*is_backward=*/false);
-  if (region.source.kinds != 0) writer.Add(region.source, region.value);
-  // Nothing is known of a function's arguments.
-  if (region.source.kinds == 0) writer.flags |= wire::ValueRecord::kUnseenInputs;
+  if (region.source.kinds != 0) {
+    writer.Add(region.source, region.value);
+  } else {  // nothing is known of a function's arguments
+    writer.flags |= wire::ValueRecord::kUnseenInputs;
+  }
   writer.finding_class = ClassOf(writer, root);
   return writes_.Record(thread, root, writer);
 }
@@ -67,7 +72,7 @@ ValueRef CompiledWrites::OnNumber(ThreadState* thread, double number) noexcept {
   constexpr uint64_t kOpsMax = 3;
   const uint64_t since = thread->counters.ops_seen - thread->region_ended_after_ops;
   if (!compiled_regions::HasUnread(*thread) || since > kOpsMax) return {};
-  const RegionSeen region = thread->region.is_backward ? RegionSeen{} : thread->region;
+  const RegionSeen region = compiled_regions::LastForward(*thread);
   UnobservedWriter writer = compiled_regions::WriterOf(region.name, nullptr, /*is_backward=*/false);
   writer.flags |= wire::ValueRecord::kInexact;
   writer.has_memory = false;

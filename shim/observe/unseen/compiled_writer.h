@@ -16,8 +16,10 @@ inline bool IsBackwardNode(const char* node) noexcept {
   return node[0] == 'C' && std::strncmp(node, "CompiledFunctionBackward", 24) == 0;
 }
 
-// The writer of what a region has returned, as far as it is known.
+// The writer of what a region has returned, as far as it is known. `name` must outlive it.
 UnobservedWriter WriterOf(const char* name, const Layer* layer, bool is_backward) noexcept;
+// The region last begun on this thread; empty where that was a backward one.
+[[nodiscard]] RegionSeen LastForward(const ThreadState& thread) noexcept;
 // Whether a region that ran on this thread has returned something that nobody has read.
 [[nodiscard]] bool HasUnread(const ThreadState& thread) noexcept;
 

@@ -9,6 +9,15 @@
 #include "shim/observe/unseen/external_values.h"
 
 namespace nanwatch {
+namespace {
+
+void Count(ThreadState* thread, const NamedReading& reading) {
+  ++thread->counters.tensors_checked;
+  thread->counters.bytes_checked += reading.bytes();
+}
+
+}  // namespace
+
 // True if the value came in from outside, or is a NaN that was asked for by name: of a parameter or
 // buffer, the name is then the better answer, also when ops carried the value there (`weight[0] =
 // nan` copies a tensor of one element; a checkpoint of -Inf is copied). (A constant -Inf is a mask
@@ -61,8 +70,7 @@ bool NamedValues::AreAllFinite(ThreadState* thread) noexcept try {
     if (!finite) return;
     const NamedReading reading(names, named);
     if (!reading) return;
-    ++thread->counters.tensors_checked;
-    thread->counters.bytes_checked += reading.bytes();
+    Count(thread, reading);
     finite = !reading.IsBad();
   });
   return finite;
@@ -77,8 +85,7 @@ void NamedValues::RememberFinite(ThreadState* thread) noexcept try {
   names.ForEach([&](const NamedTensor& named) {
     const NamedReading reading(names, named);
     if (!reading) return;
-    ++thread->counters.tensors_checked;
-    thread->counters.bytes_checked += reading.bytes();
+    Count(thread, reading);
     if (named.index >= before_.size()) before_.resize(named.index + 1, Before::kUnknown);
     before_[named.index] = reading.IsBad() ? Before::kBad : Before::kFinite;
   });
@@ -108,8 +115,7 @@ bool NamedValues::Read(ThreadState* thread, Fn&& before) noexcept try {
       return;
     }
     any = any || named.kind == NamedTensorKind::kParameter;
-    ++thread->counters.tensors_checked;
-    thread->counters.bytes_checked += reading.bytes();
+    Count(thread, reading);
     if (!reading.IsBad()) return;
     // A mask may be filled at any time.
     const bool is_buffer = named.kind != NamedTensorKind::kParameter;

@@ -33,6 +33,12 @@ struct Layer {
   uint32_t index = 0;  // dense, below kLayersMax; for side tables. 0 is the unnamed layer
 };
 
+// Whether it is `outer`, or stands in it.
+inline bool IsWithin(const Layer* layer, const Layer* outer) noexcept {
+  while (layer != nullptr && layer != outer) layer = layer->parent;
+  return layer == outer;
+}
+
 struct Root;
 
 struct ScopeStack {
