@@ -90,10 +90,19 @@ Finding Describe(const Lineage& lineage, const Site* site, const Record* record,
 // The words of Finding.unseen (proto/verdict.proto).
 void AddUnseen(uint32_t flags, Finding& finding) {
   constexpr std::pair<uint32_t, const char*> kWords[] = {
-      {wire::ValueRecord::kUnseenSampled, "sampled"},    {wire::ValueRecord::kInexact, "ops"},
-      {wire::ValueRecord::kUnseenInputs, "inputs"},      {wire::ValueRecord::kUnseenLevel, "level"},
-      {wire::ValueRecord::kUnseenParent, "parent"},      {wire::ValueRecord::kUnseenTable, "table"},
-      {wire::ValueRecord::kUnseenMeasuring, "measuring"}};
+      {wire::ValueRecord::kUnseenSampled, "sampled"},
+      {wire::ValueRecord::kInexact, "ops"},
+      {wire::ValueRecord::kUnseenInputs, "inputs"},
+      {wire::ValueRecord::kUnseenLevel, "level"},
+      {wire::ValueRecord::kUnseenParent, "parent"},
+      {wire::ValueRecord::kUnseenTable, "table"},
+      {wire::ValueRecord::kUnseenMeasuring, "measuring"},
+      {wire::ValueRecord::kUnseenWriter, "writer"}};
+  // Where ops went unchecked it needs no code that nobody observes.
+  constexpr uint32_t kUnchecked = wire::ValueRecord::kUnseenSampled |
+                                  wire::ValueRecord::kUnseenLevel |
+                                  wire::ValueRecord::kUnseenMeasuring;
+  if ((flags & kUnchecked) != 0) flags &= ~wire::ValueRecord::kUnseenWriter;
   for (const auto& [flag, word] : kWords) {
     if ((flags & flag) != 0) finding.add_unseen(word);
   }

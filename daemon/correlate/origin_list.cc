@@ -68,6 +68,10 @@ int OriginList::AddCameIn(const Record& consumer, const ValueNode* self, int nod
   origin.source = &source;
   if (origin.IsExternal()) origin.target = source.target();
   origin.kinds = source.kinds();
+  if ((source.flags() & wire::Source::kWriterUnseen) != 0) {
+    origin.exact = false;
+    origin.unseen = wire::ValueRecord::kUnseenWriter;
+  }
   return Add(std::move(origin));
 }
 

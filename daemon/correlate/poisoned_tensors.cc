@@ -13,6 +13,11 @@ void PoisonedTensors::Tensors::Add(const std::string& name, int origin) {
   if (!name.empty()) by_name.try_emplace(name, origin);
 }
 
+int PoisonedTensors::Tensors::Find(const std::string& name) const {
+  const auto found = by_name.find(name);
+  return found == by_name.end() ? -1 : found->second;
+}
+
 void PoisonedTensors::AddParameter(const Record& record, const std::string& name, int origin) {
   const int64_t iteration = clock_.Read(record.clocks()).iteration_of_run;
   if (parameters_.any < 0 || iteration > poisoned_in_) {
@@ -20,6 +25,14 @@ void PoisonedTensors::AddParameter(const Record& record, const std::string& name
     poisoned_in_ = iteration;
   }
   parameters_.Add(name, origin);
+}
+
+void PoisonedTensors::AddGradient(const Record& record, const std::string& name, int origin) {
+  gradients_.Add(name, origin);
+  const int64_t iteration = clock_.Read(record.clocks()).iteration_of_run;
+  if (iteration > last_gradients_in_) last_gradients_ = Tensors();
+  last_gradients_in_ = iteration;
+  last_gradients_.Add(name, origin);
 }
 
 // The job writes no values while it knows that parameters are bad. One of a later step says that
@@ -32,18 +45,21 @@ int PoisonedTensors::Assumed(const Record& record) const {
 
 int PoisonedTensors::Inherited(const Record& record, uint32_t target,
                                const std::string& name) const {
-  const auto named = [&](const Tensors& tensors) {
-    const auto found = tensors.by_name.find(name);
-    return found == tensors.by_name.end() ? -1 : found->second;
-  };
   if (Is(target, Target::kInputData)) return -1;
-  if (Is(target, Target::kBuffer) && named(buffers_) >= 0) return named(buffers_);
-  if (Is(target, Target::kParameter) && named(parameters_) >= 0) return named(parameters_);
+  if (Is(target, Target::kBuffer) && buffers_.Find(name) >= 0) return buffers_.Find(name);
+  if (Is(target, Target::kParameter) && parameters_.Find(name) >= 0) return parameters_.Find(name);
   if (Is(target, Target::kGradient) && gradients_.any >= 0) {
-    return named(gradients_) >= 0 ? named(gradients_) : gradients_.any;
+    return gradients_.Find(name) >= 0 ? gradients_.Find(name) : gradients_.any;
   }
   // Only the first few bad names are recorded.
   return Is(target, Target::kParameter) ? parameters_.any : Assumed(record);
+}
+
+// Only the first few bad names are recorded.
+int PoisonedTensors::AppliedUnseen(const Record& record, const std::string& parameter) const {
+  if (clock_.Read(record.clocks()).iteration_of_run > last_gradients_in_ + 1) return -1;
+  const int named = last_gradients_.Find(parameter);
+  return named >= 0 ? named : last_gradients_.any;
 }
 
 }  // namespace nanwatch

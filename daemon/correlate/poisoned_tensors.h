@@ -21,11 +21,15 @@ class PoisonedTensors {
   // Each with the index of its origin. "": its name is not known.
   void AddParameter(const Record& record, const std::string& name, int origin);
   void AddBuffer(const std::string& name, int origin) { buffers_.Add(name, origin); }
-  void AddGradient(const std::string& name, int origin) { gradients_.Add(name, origin); }
+  void AddGradient(const Record& record, const std::string& name, int origin);
   // What an optimizer keeps.
   void AddState(int origin) { state_ = origin; }
   void ForgetParameters() { parameters_ = Tensors(); }
-  void ForgetGradients() { gradients_ = Tensors(); }
+  // With `read`, all parameters were read after that, and none has become bad of them.
+  void ForgetGradients(bool read) {
+    gradients_ = Tensors();
+    if (read) last_gradients_ = Tensors();
+  }
 
   // The origin of bad parameters, if they explain this record; else -1.
   [[nodiscard]] int Assumed(const Record& record) const;
@@ -34,12 +38,16 @@ class PoisonedTensors {
   [[nodiscard]] int State() const { return state_; }
   // The origin of what made this long-lived tensor bad, if an earlier record says so; else -1.
   [[nodiscard]] int Inherited(const Record& record, uint32_t target, const std::string& name) const;
+  // The origin of a bad gradient that an update may have applied to this parameter just before,
+  // though no op was seen to; else -1.
+  [[nodiscard]] int AppliedUnseen(const Record& record, const std::string& parameter) const;
 
  private:
   struct Tensors {
     int any = -1;  // origin of the first bad one; -1: all clean
     std::map<std::string, int, std::less<>> by_name;
     void Add(const std::string& name, int origin);
+    [[nodiscard]] int Find(const std::string& name) const;
   };
 
   const StepClock& clock_;
@@ -48,6 +56,8 @@ class PoisonedTensors {
   Tensors buffers_;
   int state_ = -1;
   Tensors gradients_;
+  Tensors last_gradients_;
+  int64_t last_gradients_in_ = -1;  // iteration
 };
 
 }  // namespace nanwatch

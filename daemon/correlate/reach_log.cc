@@ -180,7 +180,7 @@ void ReachLog::OnPass(const Record& record) {
   for (size_t i = first; i < events_.size(); ++i) {
     events_[i].pass = pass.pass();
     if (events_[i].reach == Reach::kGradient)
-      values_.poison().AddGradient(events_[i].name, events_[i].origin);
+      values_.poison().AddGradient(record, events_[i].name, events_[i].origin);
   }
 }
 
@@ -232,7 +232,7 @@ void ReachLog::OnUpdate(const Record& record) {
   if (nothing_bad) {
     // Somebody loaded a checkpoint, or never let the gradients in: what comes next is a new story.
     if (Has(update.flags(), wire::UpdateRecord::kScanned)) values_.poison().ForgetParameters();
-    values_.poison().ForgetGradients();
+    values_.poison().ForgetGradients(Has(update.flags(), wire::UpdateRecord::kScanned));
     return;
   }
   const int assumed = values_.poison().Assumed(record);

@@ -90,6 +90,11 @@ ValueGraph::Best ValueGraph::FromExternal(const Record& record, const RecordSour
                                           int consumer) {
   const int inherited = poison_.Inherited(record, source.target(), source.name());
   if (inherited >= 0) return {inherited, -1, Because::kFromSource};
+  // An update that no op was seen to make has applied its bad gradient.
+  if (Is(source.target(), Target::kParameter) && Has(source.flags(), wire::Source::kWriterUnseen)) {
+    const int applied = poison_.AppliedUnseen(record, source.name());
+    if (applied >= 0) return {applied, -1, Because::kFromSource};
+  }
   if (const int state = StateRead(record, source.target()); state >= 0) {
     return {state, -1, Because::kFromSource};
   }

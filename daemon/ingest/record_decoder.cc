@@ -36,6 +36,7 @@ void Fill(RecordSource& out, const wire::Source& source, const NameCache& names)
   out.set_site(source.site);
   out.set_name(names.Text(source.name));
   out.set_value(source.value);
+  out.set_flags(source.flags & wire::Source::kWriterUnseen);
 }
 
 void Fill(RecordTensor& out, const wire::TensorStats& stats, const NameCache& names) {

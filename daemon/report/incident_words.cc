@@ -44,6 +44,8 @@ std::string UnseenText(const Finding& origin) {
              (here ? ", whose result may have come back by numpy, a file or a number"
                    : " in process " + std::to_string(candidate.pid()));
     }
+    if (is("writer"))
+      return origin.kind() == "input_data" ? "" : ", though no observed op wrote it";
     if (is("sampled")) return ", or made by an op whose result was read in part only";
     if (is("parent")) return ", or made in the process this one was forked from";
     if (is("level")) return ", or made by an op that ran while fewer ops were checked";
@@ -93,8 +95,11 @@ WhatParts PartsOf(const Finding& origin) {
   const std::string bad = BadWord(origin.outputs());
   if (origin.kind() == "unknown" && op.empty()) return {"the op that made it was not observed"};
   const std::string doubt = IsOpInDoubt(origin) ? UnseenText(origin) : "";
-  if (origin.kind() == "input_data")
-    return {"already in the batch", doubt, "; first used by " + op};
+  if (origin.kind() == "input_data") {
+    const bool is_unfilled = IsUnseen(origin, "writer");
+    return {is_unfilled ? "already in memory that no observed op filled" : "already in the batch",
+            doubt, "; first used by " + op};
+  }
   if (origin.class_() == "external") {
     // Only an update is given something bad that has a name and is neither parameter nor buffer.
     const bool is_gradient = origin.kind() == "unknown" && !origin.param().empty();

@@ -140,13 +140,16 @@ struct TensorStats {
 static_assert(sizeof(TensorStats) == 144 && std::is_trivially_copyable_v<TensorStats>);
 
 struct Source {
+  // Of kExternal: code that nobody observes may have written it (minor 13).
+  static constexpr uint32_t kWriterUnseen = 1;
+
   uint8_t kind;    // SourceKind
   uint8_t target;  // Target, for kExternal
   uint8_t kinds;   // kHasNan... found in the input
   uint8_t input;   // index of the input, 255 unknown
   uint32_t site;   // for kValue
   uint32_t name;   // name id: parameter, buffer, argument, process group
-  uint32_t reserved;
+  uint32_t flags;  // kWriterUnseen
   // Value id; collective sequence number; of kExternal the file of shared memory that it lay in, 0
   // none (kSharedMemory).
   uint64_t value;
@@ -210,6 +213,8 @@ struct ValueRecord {
     kHasSamples = 1u << 17,  // a LoaderSamples (loader_samples.h) follows the tensors (minor 7)
     // values were read in part only that it may have been given (minor 8)
     kUnseenSampled = 1u << 18,
+    // Never in a record: what Source::kWriterUnseen says of an origin.
+    kUnseenWriter = 1u << 19,
   };
   // The flags' highest byte: index + 1 of the GPU whose memory was written; 0: the CPU's.
   static constexpr int kGpuShift = 24;

@@ -57,7 +57,7 @@ namespace nanwatch::wire {
 
 inline constexpr uint64_t kSegmentMagic = 0x48435441574e414eull;  // the bytes "NANWATCH"
 inline constexpr uint16_t kWireMajor = 1;   // a change that an old reader would misread
-inline constexpr uint16_t kWireMinor = 12;  // additions that an old reader may ignore
+inline constexpr uint16_t kWireMinor = 13;  // additions that an old reader may ignore
 inline constexpr uint16_t kWireMinorOfStacks =
     3;  // from which on ControlRequest::kStacks is heeded
 

@@ -66,11 +66,12 @@ struct BadEntry {
   uint32_t site = 0;  // 0: external, no op is known to have written it
   uint32_t name = 0;  // name id of the parameter, buffer or argument
   wire::Target target = wire::Target::kNone;
-  uint64_t shared_file = 0;  // of an external one: as in wire::Source::value
-  uint32_t born_step = 0;    // completed steps when it was entered
-  uint32_t born_range = 0;   // number of the optimizer range it was written in, 0 none
-  uint64_t elements = 0;     // how many elements are bad, where it was counted; 0 unknown
-  uint8_t kinds = 0;         // kHasNan...; of all with `elements`. 0 unknown
+  uint64_t shared_file = 0;    // of an external one: as in wire::Source::value
+  bool writer_unseen = false;  // the same: wire::Source::kWriterUnseen
+  uint32_t born_step = 0;      // completed steps when it was entered
+  uint32_t born_range = 0;     // number of the optimizer range it was written in, 0 none
+  uint64_t elements = 0;       // how many elements are bad, where it was counted; 0 unknown
+  uint8_t kinds = 0;           // kHasNan...; of all with `elements`. 0 unknown
   bool resident = false;
   uint32_t next = 0;     // index + 1 of the next older entry of the same bucket
   uint32_t used_at = 0;  // place in the list of used entries

@@ -42,12 +42,12 @@ void KnownBad::Remember(const BadOutput* outputs, int count, const As& as) noexc
   tracking_.Arm();
 }
 
-void KnownBad::RememberExternal(const PlainTensor& tensor, wire::Target target, uint32_t name,
-                                uint64_t shared_file) noexcept {
+void KnownBad::RememberExternal(const PlainTensor& tensor, const External& as) noexcept {
   BadEntry entry = BadEntryOf(tensor, clock_.completed());
-  entry.name = name;
-  entry.target = target;
-  entry.shared_file = shared_file;
+  entry.name = as.name;
+  entry.target = as.target;
+  entry.shared_file = as.shared_file;
+  entry.writer_unseen = as.writer_unseen;
   CountBad(tensor.view, &entry);
   values_.Add(entry);
   tracking_.Arm();

@@ -62,10 +62,14 @@ class KnownBad {
   };
   void Remember(const BadOutput* outputs, int count, const As& as) noexcept;
 
-  // No observed op is known to have written it. `name`: of the parameter, buffer or argument;
-  // `shared_file`: as in wire::Source::value.
-  void RememberExternal(const PlainTensor& tensor, wire::Target target, uint32_t name,
-                        uint64_t shared_file) noexcept;
+  // No observed op is known to have written it.
+  struct External {
+    wire::Target target;
+    uint32_t name;         // of the parameter, buffer or argument
+    uint64_t shared_file;  // as in wire::Source::value
+    bool writer_unseen;    // wire::Source::kWriterUnseen
+  };
+  void RememberExternal(const PlainTensor& tensor, const External& as) noexcept;
 
  private:
   BadValues& values_;

@@ -16,6 +16,7 @@ wire::Source SourceFrom(const BadEntry& entry) noexcept {
   } else {
     source.kind = static_cast<uint8_t>(wire::SourceKind::kExternal);
     source.value = entry.shared_file;
+    if (entry.writer_unseen) source.flags = wire::Source::kWriterUnseen;
   }
   return source;
 }

@@ -2,6 +2,7 @@
 #include "shim/observe/finding/sources.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "shim/check/scan.h"
 #include "shim/classify/recent_values.h"
@@ -27,6 +28,12 @@ using wire::Target;
 
 uint8_t ArgumentOf(const InputSeen& input) {
   return static_cast<uint8_t>(std::min<int>(input.argument, 255));
+}
+
+// torch.tensor(...): torch has just written Python's numbers, and no op did.
+bool TakesNumbersOfPython(const OpTraits& op) {
+  constexpr char kLift[] = "aten::lift";
+  return (op.families & kEnters) != 0 && std::strncmp(op.name, kLift, sizeof(kLift) - 1) == 0;
 }
 
 // Autograd saves a copy of what an op is about to write in place, inside that op, where nobody
@@ -105,7 +112,9 @@ void SourceFinder::AddUnknownInput(ThreadState* thread, const UnknownInput& inpu
       return;
     }
     const Target target = named != nullptr ? TargetOf(*named) : Target::kInputData;
-    uses_.external.Remember(plain, target, named != nullptr ? named->name : "");
+    using Writer = ExternalValues::Writer;
+    uses_.external.Remember(plain, target, named != nullptr ? named->name : "",
+                            input.is_of_python ? Writer::kKnown : Writer::kMayBeUnseen);
     sources->came_in_by_result |= input.is_result && named == nullptr;
     // The table is full (BadValues::lost).
     if (!uses_.known_bad.Find(plain, &entry)) entry.target = target;
@@ -176,7 +185,9 @@ void SourceFinder::CollectSeen(ThreadState* thread, const Frame& frame, const Ow
       sources->made_in_region = true;
       continue;
     }
-    AddUnknownInput(thread, {input.Plain(), ArgumentOf(input), kinds, input.is_result}, own,
+    const bool is_of_python = TakesNumbersOfPython(*frame.op);
+    AddUnknownInput(thread,
+                    {input.Plain(), ArgumentOf(input), kinds, input.is_result, is_of_python}, own,
                     sources);
   }
 }
@@ -187,7 +198,7 @@ void SourceFinder::AddBadInput(ThreadState* thread, const PlainTensor& plain, ui
   ValueRef value;
   if (!uses_.known_bad.SourceOf(plain, &source, &value)) {
     const bool is_result = GradFnOf(*plain.impl) != nullptr;
-    return AddUnknownInput(thread, {plain, argument, kinds, is_result}, own, sources);
+    return AddUnknownInput(thread, {plain, argument, kinds, is_result, false}, own, sources);
   }
   source.kinds = kinds;
   source.input = argument;

@@ -71,7 +71,8 @@ class SourceFinder {
     const PlainTensor& plain;
     uint8_t argument;
     uint8_t kinds;
-    bool is_result;  // to autograd
+    bool is_result;     // to autograd
+    bool is_of_python;  // no op has written it, and none had to
   };
   void AddUnknownInput(ThreadState* thread, const UnknownInput& input, const OwnWrites& own,
                        Sources* sources);

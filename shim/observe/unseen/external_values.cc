@@ -5,23 +5,35 @@
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/process_segment.h"
 #include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/torch/storage_data.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/shared_files.h"
 
 namespace nanwatch {
 
-void ExternalValues::Remember(const PlainTensor& tensor, wire::Target target,
-                              const char* name) noexcept {
-  Emitter* emitter = segment_.Ensure();
-  if (emitter != nullptr) Remember(tensor, target, InternText(*emitter, name));
+// What comes into the program comes with its memory. Parameters and buffers are read when their
+// model is first called: the others were finite then.
+bool ExternalValues::MayHaveUnseenWriter(const PlainTensor& tensor, wire::Target target) noexcept {
+  BadEntry known;
+  if (known_bad_.Find(tensor, &known)) return known.writer_unseen;
+  return target != wire::Target::kInputData || !CameWithValues(*tensor.storage);
 }
 
-void ExternalValues::Remember(const PlainTensor& tensor, wire::Target target,
-                              uint32_t name) noexcept {
+void ExternalValues::Remember(const PlainTensor& tensor, wire::Target target, const char* name,
+                              Writer writer) noexcept {
+  Emitter* emitter = segment_.Ensure();
+  if (emitter != nullptr) Remember(tensor, target, InternText(*emitter, name), writer);
+}
+
+void ExternalValues::Remember(const PlainTensor& tensor, wire::Target target, uint32_t name,
+                              Writer writer) noexcept {
   const bool may_be_brought = target == wire::Target::kInputData;
   known_bad_.RememberExternal(
-      tensor, target, name,
-      may_be_brought ? shared_files_.BringerOf(tensor) : shared_files_.FileOf(tensor));
+      tensor, {.target = target,
+               .name = name,
+               .shared_file =
+                   may_be_brought ? shared_files_.BringerOf(tensor) : shared_files_.FileOf(tensor),
+               .writer_unseen = writer != Writer::kKnown && MayHaveUnseenWriter(tensor, target)});
 }
 
 wire::Source ExternalValues::SourceOf(const NamedTensor& named, const NamedReading& bad) noexcept {
@@ -33,6 +45,9 @@ wire::Source ExternalValues::SourceOf(const NamedTensor& named, const NamedReadi
   source.value = shared_files_.FileOf(bad.tensor());
   Emitter* emitter = segment_.Ensure();
   source.name = emitter != nullptr ? InternText(*emitter, named.name) : 0;
+  if (MayHaveUnseenWriter(bad.tensor(), TargetOf(named))) {
+    source.flags = wire::Source::kWriterUnseen;
+  }
   return source;
 }
 

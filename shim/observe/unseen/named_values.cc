@@ -53,13 +53,16 @@ void NamedValues::ReportEntry(const PlainTensor& plain, wire::Target target,
                               uint32_t name) noexcept {
   wire::Source known{};
   ValueRef value;
+  using Writer = ExternalValues::Writer;
+  const bool is_data = target == wire::Target::kInputData;
   if (!uses_.known_bad.SourceOf(plain, &known, &value)) {
-    return uses_.external.Remember(plain, target, name);
+    return uses_.external.Remember(plain, target, name,
+                                   is_data ? Writer::kMayBeUnseen : Writer::kKnown);
   }
   // Of a parameter or buffer, an op that made the values says more than the tensor's name; one that
   // only let them in says less.
-  if (target != wire::Target::kInputData && WasLetIn(plain, value)) {
-    uses_.external.Remember(plain, target, name);
+  if (!is_data && WasLetIn(plain, value)) {
+    uses_.external.Remember(plain, target, name, Writer::kKnown);
   }
 }
 

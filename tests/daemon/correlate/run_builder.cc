@@ -122,6 +122,12 @@ ValueBuilder& ValueBuilder::FromOutside(wire::Target target, const std::string& 
   source.set_kinds(kinds);
   return *this;
 }
+ValueBuilder& ValueBuilder::WriterUnseen() {
+  record_.mutable_value()
+      ->mutable_sources(record_.value().sources_size() - 1)
+      ->set_flags(wire::Source::kWriterUnseen);
+  return *this;
+}
 ValueBuilder& ValueBuilder::Input(uint32_t index) {
   record_.mutable_value()->mutable_sources(record_.value().sources_size() - 1)->set_input(index);
   return *this;

@@ -48,6 +48,7 @@ class ValueBuilder {
   ValueBuilder& From(uint64_t value, uint8_t kinds = 0);
   ValueBuilder& FromOutside(wire::Target target, const std::string& name,
                             uint8_t kinds = wire::kHasNan);
+  ValueBuilder& WriterUnseen();  // of the source given last
   // A tensor in this file of shared memory, which the program computes with.
   ValueBuilder& FromSharedMemory(uint64_t file);
   ValueBuilder& FromCollective(const std::string& group, uint64_t sequence);

@@ -43,6 +43,18 @@ class Batch(PatternTest):
             if step == 2: t[3, 0] = float("nan")
             loss = F.binary_cross_entropy_with_logits(model(x), t)""")
 
+    @triggers("memory-filled-unseen", "1 of 24 values, first at [2, 1]; first used by aten::addmm", kind="input_data", step=2)
+    def test_batch_that_other_code_wrote(self):
+        return program(top="import ctypes", before="""
+            a = x.numpy().copy()
+            if step == 2: a[2, 1] = numpy.nan
+            x = torch.zeros(6, 4)
+            ctypes.memmove(x.data_ptr(), a.ctypes.data, a.nbytes)""")
+
+    @resembles("memory-filled-unseen", instead="nan-in-batch", step=2)
+    def test_batch_in_memory_of_numpy(self):
+        return program(before=numpy_batch("x", "numpy.nan"))
+
     @triggers("gradient-from-outside", "first used by aten::mul", phase="backward", step=2)
     def test_gradient_that_a_hook_takes_from_numpy(self):
         return program(layer="""
@@ -122,7 +134,11 @@ class Parameters(PatternTest):
 
     @triggers("parameter-loaded-bad", "first read by aten::addmm", param="first.weight", step=2)
     def test_checkpoint_loaded_in_the_middle_of_training(self):
-        return program(before="if step == 2: model.first.weight.data.numpy()[3:5] = numpy.inf")
+        return program(before="""
+            if step == 2:
+                model = Model()
+                model.first.weight.data.numpy()[3:5] = numpy.inf
+                optimizer.param_groups[0]["params"] = list(model.parameters())""")
 
     @triggers("parameter-never-initialised", "first read by aten::addmm", param="first.weight", kind="parameter", step=0)
     def test_checkpoint_with_one_minus_infinity(self):
@@ -148,6 +164,18 @@ class Parameters(PatternTest):
     def test_parameter_that_an_update_broke(self):
         return program("return torch.relu(x)", before="model.first.bias.data[3] = -100.",
                        optimizer="torch.optim.Adam(model.parameters(), eps=0)")
+
+
+    @triggers("parameter-filled-unseen", "first read by aten::addmm", kind="parameter", param="last.weight", step=3)
+    def test_parameter_that_other_code_wrote(self):
+        return program(update="""
+            loss.backward()
+            optimizer.step()
+            if step == 2: model.last.weight.detach().numpy()[0, 1] = numpy.nan""")
+
+    @resembles("parameter-filled-unseen", instead="parameter-never-initialised")
+    def test_parameter_that_was_written_before_it_was_used(self):
+        return program(before="if step == 0: model.last.weight.detach().numpy()[0, 1] = numpy.nan")
 
 
 class OptimizerState(PatternTest):
@@ -204,7 +232,7 @@ class BetweenBackwardAndStep(PatternTest):
     def test_one_number_of_a_parameter(self):
         return program(optimizer=OPTIMIZERS["adam"], update=BEFORE_STEP.format(step=2, write="model.first.weight.data.numpy()[1, 2] = numpy.nan"))
 
-    @resembles("parameter-written-outside", instead="parameter-loaded-bad", step=2)
+    @resembles("parameter-written-outside", instead="parameter-filled-unseen", step=2)
     def test_parameter_that_the_forward_has_read_before(self):
         return program(optimizer=OPTIMIZERS["adam"], before="if step == 2: model.first.weight.data.numpy()[1, 2] = numpy.nan")
 

@@ -160,6 +160,76 @@ os.waitpid(child, 0)
 """,
 }
 
+# It came with its memory, before any op used it: what came in is known, though not who made it.
+CAME_IN = {
+    "an array of numpy's": """
+for at, x in enumerate(data):
+    a = x.numpy().copy()
+    if at == 3: a[1, 2] = np.nan
+    step(torch.from_numpy(a))
+""",
+    "numbers of Python's": """
+for at, x in enumerate(data):
+    step(torch.tensor([[float("nan") if at == 3 else 1.0] * 4]))
+""",
+    "a file of torch's": """
+import io
+file = io.BytesIO()
+x = torch.from_numpy(np.full((5, 4), np.nan, np.float32))
+torch.save(x, file)
+file.seek(0)
+data[3] = torch.load(file)
+for at, x in enumerate(data):
+    step(x)
+""",
+    "a parameter that nothing has filled": """
+net.fc.bias = torch.nn.Parameter(torch.from_numpy(np.full(3, np.nan, np.float32)).clone())
+for at, x in enumerate(data):
+    step(x)
+""",
+}
+
+# Memory of torch's own that no observed op has filled, and parameters that turn bad between two steps.
+WRITER_UNSEEN = {
+    "memory that other code fills": ("input_data", """
+import ctypes
+for at, x in enumerate(data):
+    a = x.numpy().copy()
+    if at == 3: a[1, 2] = np.nan
+    x = torch.zeros(5, 4)
+    ctypes.memmove(x.data_ptr(), a.ctypes.data, a.nbytes)
+    step(x)
+"""),
+    "memory that nobody fills": ("input_data", """
+for at, x in enumerate(data):
+    if at == 3:
+        torch.use_deterministic_algorithms(True)  # puts NaN into what torch.empty leaves open
+        x = torch.empty(5, 4)
+    step(x)
+"""),
+    "an update with kernels of its own": ("parameter", """
+import ctypes
+class OwnKernels(torch.optim.Optimizer):
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            a = np.array(p.detach().tolist(), np.float32) - 0.01 * np.array(p.grad.tolist(), np.float32)
+            a = np.sqrt(-a * a) if at == 3 else a
+            ctypes.memmove(p.data_ptr(), a.ctypes.data, a.nbytes)
+optimizer = OwnKernels(net.parameters())
+for at, x in enumerate(data):
+    step(x)
+"""),
+    "a buffer that other code fills": ("buffer", """
+net.register_buffer("scale", torch.ones(3))
+def inside(y, scale):
+    net.scale.numpy()[:] = np.nan if at == 3 else 2
+    return y * net.scale
+for at, x in enumerate(data):
+    step(x)
+"""),
+}
 
 # Where a value that is bad by design stands beside it, which is not to blame.
 BESIDE = {
@@ -285,6 +355,8 @@ class Exactness(PromiseTest):
         cls.left_out = job("left_out", LEFT_OUT)
         cls.returns = {name: job(f"return_{number}", text) for number, (name, text) in enumerate(RETURNS.items())}
         cls.seen = {name: job(f"seen_{number}", text) for number, (name, (_, _, text)) in enumerate(SEEN.items())}
+        cls.came_in = {name: job(f"came_in_{number}", text) for number, (name, text) in enumerate(CAME_IN.items())}
+        cls.unseen = {name: job(f"unseen_{number}", text) for number, (name, (_, text)) in enumerate(WRITER_UNSEEN.items())}
         cls.beside = {name: job(f"beside_{number}", text) for number, (name, text) in enumerate(BESIDE.items())}
         cls.updates = {name: job(f"update_{number}", text, "canary") for number, (name, text) in enumerate(HIDDEN_UPDATES.items())}
         cls.holes = {name: job(f"hole_{number}", text) for number, (name, text) in enumerate(HOLES.items())}
@@ -294,6 +366,18 @@ class Exactness(PromiseTest):
             with self.subTest(name):
                 origin = origins(job.verdict())[0]
                 self.assertEqual((origin["op"], origin["class"], origin["exact"], origin["unseen"]), (*SEEN[name][:2], True, []))
+
+    def test_what_came_in_with_its_memory_is_exact(self):
+        for name, job in self.came_in.items():
+            with self.subTest(name):
+                origin = origins(job.verdict())[0]
+                self.assertEqual((origin["class"], origin["exact"], origin["unseen"]), ("external", True, []), origin)
+
+    def test_what_code_that_nobody_observes_may_have_written_is_not(self):
+        for name, job in self.unseen.items():
+            with self.subTest(name):
+                origin = origins(job.verdict())[0]
+                self.assertEqual((origin["kind"], origin["exact"], origin["unseen"]), (WRITER_UNSEEN[name][0], False, ["writer"]), origin)
 
     def test_what_is_bad_by_design_is_not_blamed_for_what_came_in_beside_it(self):
         for name, job in self.beside.items():

@@ -79,7 +79,9 @@ TEST_F(KnownBadTest, GiveTheNameToTheFirstOutputAlone) {
 }
 
 TEST_F(KnownBadTest, TellWhatCameInFromWhatWasMade) {
-  on_.known_bad.RememberExternal(ObservedTraining::Plain(bad_), wire::Target::kBuffer, 7, 33);
+  on_.known_bad.RememberExternal(
+      ObservedTraining::Plain(bad_),
+      {.target = wire::Target::kBuffer, .name = 7, .shared_file = 33, .writer_unseen = false});
   ASSERT_TRUE(on_.known_bad.SourceOf(ObservedTraining::Plain(bad_), &source_, &value_));
   EXPECT_EQ(source_.kind, static_cast<uint8_t>(wire::SourceKind::kExternal));
   EXPECT_EQ(source_.target, static_cast<uint8_t>(wire::Target::kBuffer));
