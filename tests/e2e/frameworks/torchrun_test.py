@@ -51,6 +51,22 @@ class Ddp(Cases, TorchrunTest):
 class Fsdp2(Cases, TorchrunTest):
     name = "fsdp2"
 
+    @classmethod
+    def start(cls, workplace):
+        super().start(workplace)
+        def at_canary(command, **environment):
+            return workplace.run_watched(command, options=("--level", "canary"), **environment)
+        cls.canary = to_the_end(at_canary, [*on_two_ranks(cls.name), "--fault"])
+
+    def test_the_shards_that_the_update_ruins_are_reached(self):
+        reach = self.faulty.verdict()["incidents"][0]["reach"]
+        self.assertLessEqual({"gradient", "parameter", "optimizer_state"}, set(reach))
+
+    def test_canary_reads_the_shards(self):
+        verdict = self.canary.verdict()
+        self.assertEqual(verdict["verdict"], "anomaly", verdict["incidents"])
+        self.assertIn("parameter", verdict["incidents"][0]["reach"])
+
     def test_the_rank_with_the_masked_row_is_named_and_the_layer_as_it_was_before_sharding(self):
         self.assert_origin(self.faulty, kind="op", op="aten::_softmax", phase="forward", layer="blocks.0.attention",
                            layer_type="Attention", root="Net#0", step=3, rank=1, source=source_of("fsdp2"))

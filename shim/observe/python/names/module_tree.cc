@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/python/names/local_tensor.h"
 #include "shim/observe/python/names/python_names.h"
 
 namespace nanwatch {
@@ -274,8 +275,10 @@ void ModuleTree::AddTensors(PyObj* module, const Layer* layer, bool parameters) 
     if (name == nullptr || api_.PyType_IsSubtype(tensor->type, tensor_type_) == 0) continue;
     // functional_call puts plain tensors in the place of parameters.
     if (parameters && tensor->type != tensor_type_) names_.SetParameterType(tensor->type);
+    const at::TensorBase* held = names_.TensorOf(tensor);
+    if (held == nullptr) continue;
     names_.Add(layer, name, parameters ? NamedTensorKind::kParameter : NamedTensorKind::kBuffer,
-               tensor);
+               *held, LocalOf(api_, names_, *held));
   }
 }
 

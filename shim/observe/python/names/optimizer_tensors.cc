@@ -6,6 +6,7 @@
 #include <cmath>
 #include <exception>
 
+#include "shim/observe/python/names/local_tensor.h"
 #include "shim/observe/python/names/python_names.h"
 #include "shim/observe/torch/storage_data.h"
 
@@ -95,11 +96,14 @@ void AddGroup(const PythonApi& api, PythonNames& names, TensorTypes& types, PyOb
                   [&](const PyObj*, const at::TensorBase& parameter) {
                     const c10::TensorImpl* impl = parameter.unsafeGetTensorImpl();
                     OptimizedTensor& added = tensors->list.emplace_back();
-                    added.gradient = impl->grad();
+                    if (impl->grad().defined()) {
+                      added.gradient = LocalOf(api, names, impl->grad());
+                    }
                     added.parameter = impl;
                     added.requires_grad = parameter.requires_grad();
                     const bool stats = tensors->what == For::kStats;
-                    if (stats || tensors->holds_parameters) added.held = parameter;
+                    if (stats || tensors->holds_parameters)
+                      added.held = LocalOf(api, names, parameter);
                     if (!stats) return true;
                     added.eps = eps;
                     added.fused = fused;
@@ -110,16 +114,15 @@ void AddGroup(const PythonApi& api, PythonNames& names, TensorTypes& types, PyOb
 // A tensor that a step writes, as it is met: nothing holds it.
 struct MetTensor {
   const PyObj* object;
-  const at::TensorBase& tensor;
-  const at::TensorBase* parameter;  // of a state; null: not known
+  const at::TensorBase& tensor;     // what has the values
+  const at::TensorBase* parameter;  // itself, or that of a state; null: not known
   bool is_state;
 
   [[nodiscard]] WrittenTensor Hold() const {
-    const at::TensorBase* of = is_state ? parameter : &tensor;
     const bool is_count =
         is_state && tensor.dim() == 0 && parameter != nullptr && parameter->dim() != 0;
-    return {object, tensor, of != nullptr ? of->unsafeGetTensorImpl() : nullptr, is_state,
-            is_count};
+    return {object, tensor, parameter != nullptr ? parameter->unsafeGetTensorImpl() : nullptr,
+            is_state, is_count};
   }
 };
 
@@ -138,11 +141,11 @@ class WrittenWalk {
     for (ptrdiff_t i = 0; i < count; ++i) {
       PyObj* parameters = ParametersOf(api_, api_.PyList_GetItem(groups_, i));
       if (parameters == nullptr) continue;
-      const bool goes_on =
-          ForEachTensorIn(api_, names_, types_, parameters,
-                          [&fn](const PyObj* object, const at::TensorBase& tensor) {
-                            return fn(MetTensor{object, tensor, nullptr, false});
-                          });
+      const bool goes_on = ForEachTensorIn(
+          api_, names_, types_, parameters, [&](const PyObj* object, const at::TensorBase& tensor) {
+            const at::TensorBase& local = LocalOf(api_, names_, tensor);
+            return fn(MetTensor{object, local, &tensor, false});
+          });
       if (!goes_on) return false;
     }
     return state_ == nullptr || !api_.HasFlag(state_, kPyFlagDict) || ForEachState(fn);
@@ -161,7 +164,9 @@ class WrittenWalk {
       for (ptrdiff_t inner = 0; api_.PyDict_Next(kept, &inner, &name, &value) != 0;) {
         if (!types_.Has(value)) continue;
         const at::TensorBase* tensor = names_.TensorOf(value);
-        if (tensor != nullptr && !fn(MetTensor{value, *tensor, parameter, true})) return false;
+        if (tensor == nullptr) continue;
+        const at::TensorBase& local = LocalOf(api_, names_, *tensor);
+        if (!fn(MetTensor{value, local, parameter, true})) return false;
       }
     }
     return true;

@@ -61,6 +61,7 @@ struct PythonNames::Record : NamedTensor {
   // Guarded by mutex_.
   const void* object = nullptr;  // the Python object, an identity
   const void* impl = nullptr;    // an identity
+  bool is_local = true;          // what follows is of the tensor itself
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   const c10::StorageImpl* storage_address = nullptr;  // kept from being used again by `storage`
   bool readable = false;                              // ordinary strided memory
@@ -75,32 +76,34 @@ struct PythonNames::Record : NamedTensor {
   int64_t sizes[kSizesMax] = {};
 
   Record() : storage(c10::intrusive_ptr<c10::StorageImpl>()) {}
-  void See(const PyObj* tensor_object, const c10::TensorImpl* tensor);
+  void See(const void* tensor_object, const c10::TensorImpl* tensor, const c10::TensorImpl* local);
   [[nodiscard]] bool IsLost() const noexcept {
     return storage_address != nullptr && storage.expired();
   }
 };
 
 // The tensor is alive: its object is held by the module, and the GIL by us.
-void PythonNames::Record::See(const PyObj* tensor_object, const c10::TensorImpl* tensor) {
+void PythonNames::Record::See(const void* tensor_object, const c10::TensorImpl* tensor,
+                              const c10::TensorImpl* local) {
   object = tensor_object;
   impl = tensor;
+  is_local = local == tensor;
   forgotten = false;
-  storage_address = StorageOf(tensor);
-  readable = storage_address != nullptr && PlainStrided(tensor);
+  storage_address = StorageOf(local);
+  readable = storage_address != nullptr && PlainStrided(local);
   if (storage_address != nullptr) {
-    storage = tensor->unsafe_storage().getWeakStorageImpl();
+    storage = local->unsafe_storage().getWeakStorageImpl();
   } else {
     storage.reset();
   }
   if (!readable) return;
-  const c10::IntArrayRef shape = tensor->sizes();
-  dtype = c10::typeMetaToScalarType(tensor->dtype());
-  device = tensor->device();
-  numel = tensor->numel();
-  item_size = static_cast<int64_t>(tensor->itemsize());
-  byte_offset = tensor->storage_offset() * item_size;
-  dense = tensor->is_non_overlapping_and_dense();
+  const c10::IntArrayRef shape = local->sizes();
+  dtype = c10::typeMetaToScalarType(local->dtype());
+  device = local->device();
+  numel = local->numel();
+  item_size = static_cast<int64_t>(local->itemsize());
+  byte_offset = local->storage_offset() * item_size;
+  dense = local->is_non_overlapping_and_dense();
   dims = static_cast<uint8_t>(std::min<size_t>(shape.size(), 255));
   for (size_t i = 0; i < shape.size() && i < kSizesMax; ++i) sizes[i] = shape[i];
 }
@@ -121,11 +124,10 @@ void PythonNames::Prove(const PyObj* object) noexcept {
 }
 
 void PythonNames::Add(const Layer* layer, std::string_view leaf, NamedTensorKind kind,
-                      PyObj* object) noexcept {
-  const at::TensorBase* tensor = TensorOf(object);
-  if (tensor == nullptr) return;
+                      const at::TensorBase& tensor, const at::TensorBase& local) noexcept {
   try {
-    const c10::TensorImpl* impl = tensor->unsafeGetTensorImpl();
+    c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    const void* object = PythonObjectIn(impl->pyobj_slot());
     const std::lock_guard<std::mutex> lock(mutex_);
     // A tensor that this root has under an earlier name keeps that, as named_parameters() has it.
     const auto shared = by_impl_.find(impl);
@@ -137,7 +139,7 @@ void PythonNames::Add(const Layer* layer, std::string_view leaf, NamedTensorKind
     if (record == nullptr) return;
     ForgetRecord(record);
     generation_.fetch_add(1, std::memory_order_release);
-    record->See(object, impl);
+    record->See(object, impl, local.unsafeGetTensorImpl());
     by_impl_[impl] = record;
     if (record->storage_address != nullptr)
       by_storage_.try_emplace(record->storage_address, record);
@@ -151,9 +153,10 @@ const NamedTensor* PythonNames::SeeAgain(const c10::TensorImpl* impl) noexcept t
   const auto found = by_impl_.find(impl);
   if (found == by_impl_.end() || !PointsBack(impl, found->second->object)) return nullptr;
   Record* const record = found->second;
+  if (!record->is_local) return record;
   const auto storage = by_storage_.find(record->storage_address);
   if (storage != by_storage_.end() && storage->second == record) by_storage_.erase(storage);
-  record->See(static_cast<const PyObj*>(record->object), impl);
+  record->See(record->object, impl, impl);
   if (record->storage_address != nullptr) by_storage_.try_emplace(record->storage_address, record);
   return record;                   // under the same name: the generation stays
 } catch (const std::exception&) {  // as in Add

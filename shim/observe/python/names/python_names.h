@@ -125,8 +125,10 @@ class PythonNames {
   }
   [[nodiscard]] bool unusable() const noexcept { return unusable_; }
 
-  // A tensor of `layer` called `leaf` ("weight"), new or seen again.
-  void Add(const Layer* layer, std::string_view leaf, NamedTensorKind kind, PyObj* object) noexcept;
+  // A tensor of `layer` called `leaf` ("weight"), new or seen again, whose values lie in `local`:
+  // in itself, or as local_tensor.h has it.
+  void Add(const Layer* layer, std::string_view leaf, NamedTensorKind kind,
+           const at::TensorBase& tensor, const at::TensorBase& local) noexcept;
   // A tensor that may be known here has other memory now. Its name; null: it has none.
   const NamedTensor* SeeAgain(const c10::TensorImpl* impl) noexcept;
   // What was noted for a root, for Moved; to be called after its tensors were noted. Null for none.

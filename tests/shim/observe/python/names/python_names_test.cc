@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,7 +50,7 @@ class PythonNamesTest : public testing::Test {
   }
   void Add(TensorObject& object, const char* leaf, const Layer& layer,
            NamedTensorKind kind = NamedTensorKind::kParameter) {
-    names_.Add(&layer, leaf, kind, object.object());
+    names_.Add(&layer, leaf, kind, object.tensor(), object.tensor());
   }
   std::string NameOf(TensorObject& object) {
     const NamedTensor* named = names_.FindByImpl(object.impl());
@@ -64,6 +65,23 @@ class PythonNamesTest : public testing::Test {
   Layer root_, encoder_, other_root_;
   PythonNames names_;
 };
+
+// A DTensor, and the shard that this rank has of it.
+TEST_F(PythonNamesTest, NameADistributedTensorAndReadWhatThisRankHasOfIt) {
+  TensorObject whole(at::zeros({4, 3}));
+  TensorObject shard(at::ones({2, 3}));
+  names_.Add(&encoder_, "weight", NamedTensorKind::kParameter, whole.tensor(), shard.tensor());
+  const NamedTensor* named = names_.FindByImpl(whole.impl());
+  ASSERT_NE(named, nullptr);
+  EXPECT_STREQ(named->name, "encoder.weight");
+  EXPECT_EQ(names_.FindByStorage(shard.storage()), named);
+  EXPECT_EQ(names_.FindByStorage(whole.storage()), nullptr);
+  EXPECT_EQ(names_.SeeAgain(whole.impl()), named);
+  const std::optional<NamedTensorView> view = names_.Read(*named);
+  ASSERT_TRUE(view.has_value());
+  EXPECT_EQ(view->numel, 6);
+  EXPECT_EQ(static_cast<const float*>(view->data)[5], 1);
+}
 
 TEST_F(PythonNamesTest, NameATensorByItsPlaceInTheModel) {
   TensorObject weight(at::zeros({2, 3}));
