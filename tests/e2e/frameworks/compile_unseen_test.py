@@ -27,7 +27,7 @@ class CompileUnseen(FrameworkTest):
 
     def test_what_a_compiled_function_returned_is_no_batch_from_outside_for_certain(self):
         origin = self.first("batch")["origin"]
-        self.assertEqual((int(origin["step"]), origin["unseen"]), (2, ["ops"]))
+        self.assertEqual((int(origin["step"]), origin["unseen"]), (2, ["writer"]))
 
     def test_a_buffer_that_a_region_has_written_is_its_work(self):
         for what, name in (("buffer", "center"), ("statistics", "norm.running_var")):

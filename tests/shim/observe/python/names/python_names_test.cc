@@ -50,7 +50,8 @@ class PythonNamesTest : public testing::Test {
   }
   void Add(TensorObject& object, const char* leaf, const Layer& layer,
            NamedTensorKind kind = NamedTensorKind::kParameter) {
-    names_.Add(&layer, leaf, kind, object.tensor(), object.tensor());
+    const at::TensorBase* held = names_.TensorOf(object.object());
+    if (held != nullptr) names_.Add(&layer, leaf, kind, *held, *held);
   }
   std::string NameOf(TensorObject& object) {
     const NamedTensor* named = names_.FindByImpl(object.impl());
