@@ -148,6 +148,32 @@ TEST_F(ObservationsTest, ARunOfAFormerMonthUnderTheSameLaunchIdIsNotOfTheJob) {
   EXPECT_EQ(facts[0].run().nonce(), 0x2222u);
 }
 
+TEST_F(ObservationsTest, KnowsTheJobsOfSegmentsAndOfTheDatabaseAndWhichLive) {
+  Fill({Batch(0x1111, "stored", 100)});
+  const SegmentBuilder live(places_.segment_dir, {.nonce = 1, .job = "live"});
+  const SegmentBuilder dead(places_.segment_dir, {.nonce = 2, .job = "dead", .dead = true});
+  const JobNames jobs = Observations(places_).Jobs();
+  EXPECT_THAT(jobs.all, ElementsAre("dead", "live", "stored"));
+  EXPECT_THAT(jobs.live, ElementsAre("live"));
+}
+
+TEST_F(ObservationsTest, FindingsAreNewsAndStepsAreNone) {
+  SegmentBuilder job(places_.segment_dir, {.nonce = 1});
+  Observations observations(places_);
+  EXPECT_TRUE(observations.HasNewFindings()) << "a segment came";
+  EXPECT_FALSE(observations.HasNewFindings());
+  job.WriteStep(1.0);
+  job.Publish();
+  EXPECT_FALSE(observations.HasNewFindings());
+  for (int i = 0; i < 3; ++i) {
+    job.WriteValue("aten::log", "a");
+    EXPECT_TRUE(observations.HasNewFindings()) << i;
+    EXPECT_FALSE(observations.HasNewFindings());
+  }
+  std::filesystem::remove(job.path());
+  EXPECT_TRUE(observations.HasNewFindings()) << "it went";
+}
+
 TEST_F(ObservationsTest, AmbiguousNamesAreAnsweredByWhatTheyMayStandFor) {
   Fill({Batch(0xabc0000000000001, "4711.0", 100), Batch(0xabd0000000000001, "4711.1", 200)});
   EXPECT_EQ(Resolve("4711"),
