@@ -198,6 +198,17 @@ TEST_F(ObservationsTest, HowACommandEndedIsKnownBeforeADaemonHasReadIt) {
   EXPECT_EQ(Observations(places_).ExitOfJob("b"), std::nullopt);
 }
 
+// A job's name is the job's word.
+TEST_F(ObservationsTest, AJobNamedLikeAPathReadsNoFileElsewhere) {
+  places_.segment_dir = directory_.Path("segments");
+  std::filesystem::create_directory(places_.segment_dir);
+  // <directory>/../other.exit
+  ASSERT_TRUE(
+      WriteJobExit(places_.segment_dir, "../other", 4711, CommandEnd{.exit_code = 7}, 1).ok());
+  ASSERT_TRUE(std::filesystem::exists(directory_.Path("other.exit")));
+  EXPECT_EQ(Observations(places_).ExitOfJob("../other"), std::nullopt);
+}
+
 TEST_F(ObservationsTest, ADatabaseThatCannotBeReadIsSaid) {
   directory_.Write("nanwatch.db", std::string(8192, 'x'));
   Observations observations(places_);
