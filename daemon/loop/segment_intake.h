@@ -108,7 +108,7 @@ class SegmentIntake {
   struct Group {
     std::vector<Unwritten> unwritten = {};
     std::vector<RunBatch> batches = {};  // one for each
-    size_t records = 0;
+    size_t rows = 0;
   };
   struct Round {
     Status failed = {};  // the newest failure

@@ -14,9 +14,9 @@ namespace {
 
 // A round takes at most about so many records; whose turn it is then comes first in the next.
 constexpr size_t kRecordsPerRound = 20'000;
-// What is committed together: a transaction costs as much as some ten records. With the records of
-// one more segment this bounds what is in memory.
-constexpr size_t kRecordsPerCommit = 1'000;
+// What is committed together: a transaction costs as much as some ten rows. With what one more
+// segment has this bounds what is in memory.
+constexpr size_t kRowsPerCommit = 2'000;
 constexpr size_t kRunsPerCommit = 64;
 // So many segments in a row that cannot be committed are the database's failure, not theirs.
 constexpr int kFailuresPerRound = 3;
@@ -30,6 +30,14 @@ void WatchSteps(const TrainingHistory& before, RunBatch& batch) {
   if (batch.steps.empty() && batch.stats.empty()) return;
   batch.training = before;
   WatchAll(batch.steps, batch.stats, *batch.training);
+}
+
+// Rows, and parts of rows as large as one.
+size_t RowsOf(const RunBatch& batch) {
+  size_t rows = batch.records.size() + batch.steps.size() + batch.sites.size() + batch.reach.size();
+  for (const StatsSnapshot& snapshot : batch.stats)
+    rows += static_cast<size_t>(1 + snapshot.parameters_size() + snapshot.layers_size());
+  return rows;
 }
 
 Status NoMemoryFor(const std::string& name) {
@@ -61,10 +69,9 @@ Status SegmentIntake::DoRound(Store& store, bool all) {
       EndTurn(current, turn, store, round);
       continue;
     }
-    const size_t read = group.batches.back().records.size();
-    records += read;
-    group.records += read;
-    if (group.records >= kRecordsPerCommit || group.batches.size() >= kRunsPerCommit)
+    records += group.batches.back().records.size();
+    group.rows += RowsOf(group.batches.back());
+    if (group.rows >= kRowsPerCommit || group.batches.size() >= kRunsPerCommit)
       CommitGroup(std::exchange(group, {}), store, round);
   }
   if (!round.is_over) CommitGroup(std::move(group), store, round);
