@@ -18,7 +18,7 @@ build_packages=(
 )
 # Of curl the library is used, whose package has another name in each release.
 fleet_packages=(libpqxx-dev curl)
-test_packages=("${fleet_packages[@]}" libcurl4-openssl-dev libgtest-dev libgmock-dev valgrind git procps clang clang-format clang-tidy tmux bubblewrap chromium zsh fish lintian)
+test_packages=("${fleet_packages[@]}" libcurl4-openssl-dev libgtest-dev libgmock-dev valgrind git procps clang clang-format clang-tidy tmux bubblewrap musl-tools chromium zsh fish lintian)
 # These bring services that Debian starts at once. They are installed only where none would be started, as in
 # a container; elsewhere their tests skip.
 service_test_packages=(munge slurmctld slurmd slurm-client prometheus prometheus-alertmanager postgresql)

@@ -119,7 +119,7 @@ void Observations::OpenSegments() {
     Result<SegmentReader> reader =
         SegmentReader::Open(SegmentPath(name), SegmentReader::Access::kLook);
     if (reader.ok()) {
-      open.emplace(name, OpenSegment{*std::move(reader), 0, {}});
+      open.emplace(name, OpenSegment{.reader = *std::move(reader)});
     } else if (reader.status().kind() != ErrorKind::kNotFound) {
       foreign_.push_back({.name = name, .reason = reader.status().message()});
     }
@@ -149,6 +149,35 @@ std::vector<LiveRun> Observations::LiveRuns(const LiveRunLimits& limits) {
                     .newest_sites = segment.newest_sites});
   }
   return runs;
+}
+
+JobNames Observations::Jobs() {
+  OpenSegments();
+  JobNames jobs;
+  for (auto& [name, segment] : open_segments_) {
+    const std::string job = JobOf(segment.reader.run());
+    if (segment.reader.WriterLives(clock_)) jobs.live.insert(job);
+    jobs.all.insert(job);
+  }
+  Store* store = Database();
+  if (store == nullptr) return jobs;
+  const Result<std::vector<RunRow>> rows = store->Runs({});
+  if (!rows.ok()) {
+    store_status_ = rows.status();
+    return jobs;
+  }
+  for (const RunRow& row : *rows) jobs.all.insert(row.job);
+  return jobs;
+}
+
+bool Observations::HasNewFindings() {
+  OpenSegments();
+  bool news = std::exchange(segments_known_, open_segments_.size()) != open_segments_.size();
+  for (auto& [name, segment] : open_segments_) {
+    const uint64_t now = segment.reader.FindingsPublished();
+    news |= std::exchange(segment.published, now) != now;
+  }
+  return news;
 }
 
 std::optional<SeenRun> Observations::StoredRun(const std::string& id) {
@@ -192,6 +221,8 @@ std::vector<SeenRun> Observations::RunsOfJob(const std::string& job) { return Jo
 std::vector<RunFacts> Observations::FactsOfJob(const std::string& job) {
   std::map<std::string, RunFacts> by_run;
   for (const std::string& name : SegmentNames()) {
+    const auto open = open_segments_.find(name);
+    if (open != open_segments_.end() && JobOf(open->second.reader.run()) != job) continue;
     Result<SegmentFacts> whole = ReadWhole(SegmentPath(name), clock_);
     if (!whole.ok() || JobOf(whole->facts.run()) != job) continue;
     const std::string id = RunId(whole->facts.run());

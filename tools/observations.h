@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,11 @@ struct LiveRunLimits {
   size_t sites_max = 8;
 };
 
+struct JobNames {
+  std::set<std::string> all;
+  std::set<std::string> live;  // a process of it runs
+};
+
 class Observations {
  public:
   explicit Observations(Places places) : places_(std::move(places)) {}
@@ -64,6 +70,12 @@ class Observations {
   // call to call. Of each only the live block and the last steps are read, and its sites if there
   // are new findings.
   [[nodiscard]] std::vector<LiveRun> LiveRuns(const LiveRunLimits& limits);
+  // The jobs of all runs. For polling, like HasNewFindings: reads no finding, and segments stay
+  // open.
+  [[nodiscard]] JobNames Jobs();
+  // Whether a segment came or went, or may hold a finding that was not there at the last call: a
+  // few loads a segment.
+  [[nodiscard]] bool HasNewFindings();
   // The run with this id as the database knows it.
   [[nodiscard]] std::optional<SeenRun> StoredRun(const std::string& id);
   // Files that the last call of Runs, RunsOfJob or LiveRuns could not read.
@@ -107,11 +119,12 @@ class Observations {
   [[nodiscard]] const Places& places() const { return places_; }
 
  private:
-  // A segment that LiveRuns keeps open.
+  // A segment that is kept open from call to call.
   struct OpenSegment {
     SegmentReader reader;
     uint64_t findings_seen = 0;  // when newest_sites was read
-    std::vector<Site> newest_sites;
+    std::vector<Site> newest_sites = {};
+    std::optional<uint64_t> published = {};  // at the last call of HasNewFindings
   };
 
   void OpenSegments();
@@ -133,6 +146,7 @@ class Observations {
   uint64_t locked_until_ns_ = 0;  // of the clock; until then the database is not asked for again
   std::vector<UnreadableFile> foreign_;
   std::map<std::string, OpenSegment> open_segments_;  // by file name
+  size_t segments_known_ = 0;                         // at the last call of HasNewFindings
 };
 
 }  // namespace nanwatch

@@ -26,7 +26,12 @@
 namespace nanwatch {
 namespace {
 
-constexpr int kFollowEveryMs = 200;
+// Segments are asked so often whether anything came, and everything is read when it did. Warnings
+// and ends, which no finding announces, are looked for twice a second.
+constexpr int kAskEveryMs = 25;
+constexpr uint64_t kLookEveryNs = 500'000'000;
+// Of the time at most a quarter goes into looks, however much there is to be read.
+constexpr uint64_t kRestFactor = 3;
 constexpr int kLinesDefault = 20;
 
 constexpr char kTailHelp[] =
@@ -67,6 +72,12 @@ class Tail {
   bool Print(const std::set<std::string>& jobs, const std::set<std::string>& ended) {
     std::vector<TailEntry> entries;
     for (const std::string& job : jobs) {
+      // Nothing comes after what was read when it had ended, unless it is started once more.
+      if (!ended.contains(job)) {
+        settled_.erase(job);
+      } else if (!settled_.insert(job).second) {
+        continue;
+      }
       const std::vector<RunFacts> facts = observations_.FactsOfJob(job);
       for (const RunFacts& run : facts) Collect(run, entries);
       if (ended.contains(job) && concluded_.insert(job).second)
@@ -140,32 +151,40 @@ class Tail {
   std::map<std::string, uint64_t> last_tickets_;
   std::map<std::string, size_t> warnings_printed_;  // by run
   std::set<std::string> concluded_;
+  std::set<std::string> settled_;
   bool first_look_ = true;
 };
 
-struct JobsNow {
-  std::set<std::string> all;
-  std::set<std::string> live;
-};
-
-JobsNow LookAtJobs(Observations& observations, const std::string& only_job) {
-  JobsNow jobs;
-  for (const SeenRun& run : observations.Runs()) {
-    if (!only_job.empty() && run.job != only_job) continue;
-    jobs.all.insert(run.job);
-    if (run.live) jobs.live.insert(run.job);
-  }
+JobNames LookAtJobs(Observations& observations, const std::string& only_job) {
+  JobNames jobs = observations.Jobs();
+  if (only_job.empty()) return jobs;
+  for (std::set<std::string>* names : {&jobs.all, &jobs.live})
+    std::erase_if(*names, [&](const std::string& job) { return job != only_job; });
   return jobs;
 }
 
-// Prints until the runs have ended. A poll costs a few milliseconds and keeps no memory: cheap
-// enough to repeat, and it sees segments that no daemon has read yet, which a watch on the database
-// would not.
+// Until there may be something new, and the last look has been paid for.
+void AwaitNews(Observations& observations, uint64_t look_began_ns) {
+  const SystemClock clock;
+  const uint64_t took_ns = clock.monotonic_ns() - look_began_ns;
+  const uint64_t rested_at_ns = clock.monotonic_ns() + kRestFactor * took_ns;
+  const uint64_t due_ns = std::max(rested_at_ns, look_began_ns + kLookEveryNs);
+  bool news = false;
+  do {
+    poll(nullptr, 0, kAskEveryMs);
+    news |= observations.HasNewFindings();
+  } while (clock.monotonic_ns() < (news ? rested_at_ns : due_ns));
+}
+
+// Prints until the runs have ended. Segments say when, because findings are there before a daemon
+// has read them.
 int Follow(const TailOptions& options, Observations& observations, const std::string& only_job) {
   Tail tail(options, observations);
   while (true) {
     // Which runs live is asked before their findings are read: what a run wrote last is thus seen.
-    const JobsNow jobs = LookAtJobs(observations, only_job);
+    const uint64_t look_began_ns = SystemClock().monotonic_ns();
+    if (tail.IsFirstLook()) (void)observations.HasNewFindings();
+    const JobNames jobs = LookAtJobs(observations, only_job);
     if (jobs.all.empty() && tail.IsFirstLook() && observations.DatabaseStatus().ok()) {
       Say(NoRunIsKnown(observations.places()));
       if (options.follow && options.forever) Say("waiting for the first run (Ctrl-C to stop)");
@@ -175,7 +194,7 @@ int Follow(const TailOptions& options, Observations& observations, const std::st
                         std::inserter(ended, ended.end()));
     if (!tail.Print(jobs.all, ended)) return NotWritten(kExitOk);
     if (!options.follow || (jobs.live.empty() && !options.forever)) return kExitOk;
-    poll(nullptr, 0, kFollowEveryMs);
+    AwaitNews(observations, look_began_ns);
   }
 }
 

@@ -130,7 +130,8 @@ std::vector<TrainingSpan> StepClock::Trainings() const {
     const bool lasts = i + 1 == count;
     const uint64_t cycles_after = lasts ? CyclesClosed(cycles_) : spans_[i + 1].cycles_before();
     const uint32_t ranges_after = lasts ? UINT32_MAX : spans_[i + 1].from();
-    if (!GoesOn(span)) trainings.emplace_back().ordinal = OrdinalOf(span);
+    // The first begins one, whatever it says: facts may come from elsewhere.
+    if (!GoesOn(span) || trainings.empty()) trainings.emplace_back().ordinal = OrdinalOf(span);
     TrainingSpan& training = trainings.back();
     training.steps += static_cast<int64_t>(cycles_after - span.cycles_before());
     training.unwatched += span.unwatched();

@@ -94,7 +94,7 @@ void AddCauseAndRule(const Verdict& verdict, Explanation& explanation) {
 
 void Explain(Verdict& verdict) {
   if (verdict.incidents().empty()) return;
-  const PatternBook book = PatternBook::BuiltIn();
+  const PatternBook& book = PatternBook::BuiltIn();
   for (Incident& incident : *verdict.mutable_incidents()) {
     // What is expected needs no remedy; what a rule says so of keeps its cause, by which the rule
     // may name it.

@@ -110,7 +110,7 @@ class RuleReader {
 };
 
 std::vector<std::string> PatternIds() {
-  const PatternBook book = PatternBook::BuiltIn();
+  const PatternBook& book = PatternBook::BuiltIn();
   std::vector<std::string> ids;
   for (const KnownCause& cause : book.causes()) ids.push_back(cause.id);
   return ids;

@@ -314,9 +314,12 @@ PatternBook PatternBook::Parse(std::string_view text, std::vector<std::string>* 
   return book;
 }
 
-PatternBook PatternBook::BuiltIn() {
-  std::vector<std::string> problems;  // none: the test reads the same text
-  return Parse(kPatternsText, &problems);
+const PatternBook& PatternBook::BuiltIn() {
+  static const PatternBook book = [] {
+    std::vector<std::string> problems;  // none: the test reads the same text
+    return Parse(kPatternsText, &problems);
+  }();
+  return book;
 }
 
 std::optional<Pattern> PatternBook::Find(const Incident& incident) const {

@@ -52,8 +52,8 @@ class PatternBook {
   // From JSON. Entries that cannot be read are left out and named in `problems`, with the
   // reason.
   static PatternBook Parse(std::string_view text, std::vector<std::string>* problems);
-  // The book that was compiled in.
-  static PatternBook BuiltIn();
+  // The book that was compiled in. Read once, which takes 0.6 ms, and never changed: any thread.
+  static const PatternBook& BuiltIn();
 
   [[nodiscard]] std::optional<Pattern> Find(const Incident& incident) const;
   // What the incident's pattern requires and what the incident has, a phrase each.

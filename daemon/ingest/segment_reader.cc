@@ -360,6 +360,11 @@ bool SegmentReader::HasUrgentNews() const {
   return IsUrgent(impl_->file, impl_->published_done, LookAt(impl_->file));
 }
 
+uint64_t SegmentReader::FindingsPublished() const {
+  const Published now = LookAt(impl_->file);
+  return now.reserved + now.dropped + now.sites + now.trails + now.values_bad + now.values_dropped;
+}
+
 RunGlance SegmentReader::Glance(uint64_t steps_max) const {
   RunGlance glance;
   ReadLive(impl_->file, glance.state);

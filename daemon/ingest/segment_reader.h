@@ -83,6 +83,8 @@ class SegmentReader {
   // finding or many steps, as opposed to counters: a few loads, for every tick.
   [[nodiscard]] bool HasNews() const;
   [[nodiscard]] bool HasUrgentNews() const;
+  // A number that changes whenever a finding may have come: a few loads. Apart from Read.
+  [[nodiscard]] uint64_t FindingsPublished() const;
 
   // The live block, the last steps, at most `steps_max`, and the newest snapshot of parameters: a
   // few cache lines and that, whatever the segment holds. Apart from Read and Acknowledge, which it

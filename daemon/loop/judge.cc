@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/loop/judge.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -16,6 +18,8 @@ namespace {
 // Longer than anybody waits; a duration without end would overflow on its way to the clock.
 constexpr uint64_t kPatienceMaxNs = uint64_t{3'600} * 1'000'000'000;
 constexpr size_t kWordsMax = 200;  // of an exception
+// Memory of a judgment of more records is given back at once, which takes some milliseconds.
+constexpr int kRecordsKeptCheap = 5'000;
 
 Status Failure(const std::exception& error) noexcept try {
   return Status(ErrorKind::kInvalid, std::string(error.what()).substr(0, kWordsMax));
@@ -96,9 +100,13 @@ Result<Verdict> Judge::JudgeOne(const Request& request) const noexcept {
 Result<Verdict> Judge::DoJudge(const Request& request) const {
   const Result<Store> store = Store::OpenForReading(request.database);
   if (!store.ok()) return store.status();
-  const Result<std::vector<RunFacts>> facts = store->FactsOfJob(request.job);
+  Result<std::vector<RunFacts>> facts = store->FactsOfJob(request.job);
   if (!facts.ok()) return facts.status();
   Verdict verdict = diagnosis_(*facts);
+  int records = 0;
+  for (const RunFacts& run : *facts) records += run.records_size();
+  facts->clear();
+  if (records > kRecordsKeptCheap) malloc_trim(0);
   auto& incidents = *verdict.mutable_incidents();
   if (incidents.size() > kIncidentsPerJobMax) {
     incidents.DeleteSubrange(kIncidentsPerJobMax, incidents.size() - kIncidentsPerJobMax);

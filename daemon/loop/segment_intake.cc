@@ -15,7 +15,6 @@
 #include "daemon/ingest/segment_directory_watch.h"
 #include "daemon/ingest/writer_liveness.h"
 #include "daemon/loop/dead_places.h"
-#include "daemon/watch/training_watch.h"
 #include "proto/wire/naming.h"
 #include "proto/wire/text.h"
 
@@ -23,30 +22,12 @@ namespace nanwatch {
 namespace {
 
 constexpr uint64_t kCountersEveryNs = kNsPerSecond;
-// A round takes at most about so many records; whose turn it is then comes first in the next.
-constexpr size_t kRecordsPerRound = 20'000;
-// So many segments in a row that cannot be committed are the database's failure, not theirs.
-constexpr int kFailuresPerRound = 3;
-// A segment is put aside after so many failures in a row, a second apart, while others succeed.
-constexpr int kFailuresMax = 10;
-// What a job leaves takes one read, or two. More is no job's doing.
-constexpr int kReadsWhenDeadMax = 16;
 
 // As the job names its segment.
 std::string NameOf(const wire::SegmentHeader& header) {
   return wire::kSegmentPrefix + std::to_string(header.pid) + "-" + RunId(header.nonce) +
          wire::kSegmentSuffix;
 }
-
-// A copy of the run's state: if the commit fails, it is restored.
-void WatchSteps(const TrainingHistory& before, RunBatch& batch) {
-  if (batch.steps.empty() && batch.stats.empty()) return;
-  batch.training = before;
-  WatchAll(batch.steps, batch.stats, *batch.training);
-}
-
-// One that holds something else than we wrote. The next commit of its run writes it anew.
-bool IsSpoiltRow(const Status& read) { return read.kind() == ErrorKind::kUnsupported; }
 
 std::string Key(const std::string& name, uint64_t inode) {
   return name + ":" + std::to_string(inode);
@@ -203,123 +184,7 @@ void SegmentIntake::EndVanishedRuns(Store& store) {
   }
 }
 
-// ---- reading and committing
-
-Status SegmentIntake::Drain(Store& store) {
-  if (clock_.monotonic_ns() < retry_at_ns_) return Status();
-  return DoRound(store, /*all=*/false);
-}
-
-Status SegmentIntake::DrainAll(Store& store) { return DoRound(store, /*all=*/true); }
-
-// Each segment has its turn once, beginning with the one that the last round did not come to.
-Status SegmentIntake::DoRound(Store& store, bool all) {
-  Status failed;
-  size_t records = 0;
-  bool any_committed = false;
-  int failures = 0;
-  std::vector<std::pair<std::string, Status>> own_failures;
-  std::vector<std::string> ended;
-  auto entry = segments_.lower_bound(next_);
-  for (size_t left = segments_.size(); left > 0; --left) {
-    if (entry == segments_.end()) entry = segments_.begin();
-    next_ = entry->first;
-    if (records >= kRecordsPerRound) break;
-    const auto current = entry++;
-    const Turn turn = TakeTurn(*current->second, store, all);
-    records += turn.records;
-    any_committed |= turn.committed;
-    if (turn.committed) current->second->failures = current->second->waits = 0;
-    if (IsSpoiltRow(turn.status)) {  // it will not be another one in a second
-      ++current->second->failures;
-      PutAside(current, turn.status, store);
-      continue;
-    }
-    if (!turn.status.ok()) {
-      failed = turn.status;
-      WaitAfter(turn.status, *current->second);
-      own_failures.emplace_back(current->first, turn.status);
-      if (failed.kind() == ErrorKind::kCorrupt) return Failed(failed);
-      if (!any_committed && ++failures == kFailuresPerRound) break;
-    }
-    if (turn.at_end) ended.push_back(current->first);
-    if (turn.is_over) segments_.erase(current);
-  }
-  if (Status removed = RemoveEnded(ended, store); !removed.ok()) return Failed(removed);
-  if (any_committed) failing_since_ns_ = 0;
-  if (any_committed && failed.ok()) ReportRecovery();
-  if (failed.ok()) return failed;
-  if (!any_committed) return Failed(failed);
-  ReportTrouble(failed);
-  for (const auto& [key, why] : own_failures) {
-    const auto failing = segments_.find(key);
-    const bool is_its_own = why.kind() != ErrorKind::kFull && why.kind() != ErrorKind::kBusy &&
-                            why.kind() != ErrorKind::kPermission &&
-                            why.kind() != ErrorKind::kResources;
-    if (is_its_own && ++failing->second->failures >= kFailuresMax) PutAside(failing, why, store);
-  }
-  return failed;
-}
-
-// One sync for all. Where it fails they stay, and have their turn again.
-Status SegmentIntake::RemoveEnded(const std::vector<std::string>& keys, Store& store) {
-  if (keys.empty()) return Status();
-  if (Status synced = store.Sync(); !synced.ok()) return synced;
-  for (const std::string& key : keys) {
-    const auto entry = segments_.find(key);
-    Remove(*entry->second);
-    segments_.erase(entry);
-  }
-  return Status();
-}
-
-SegmentIntake::Turn SegmentIntake::TakeTurn(Segment& segment, Store& store, bool all) {
-  const uint64_t now_ns = clock_.monotonic_ns();
-  if (!all && now_ns < segment.retry_at_ns) return {};
-  SegmentReader& reader = segment.reader;
-  const bool dead = !reader.WriterLives(clock_);
-  const bool counters_due = all || dead || now_ns >= segment.counters_due_ns;
-  if (!dead && !reader.HasUrgentNews() && !(counters_due && reader.HasNews())) return {};
-  try {
-    return ReadAndCommit(segment, store, dead, counters_due);
-  } catch (const std::bad_alloc&) {
-    return {.status =
-                Status(ErrorKind::kResources, "no memory for " + wire::CleanText(segment.name))};
-  }
-}
-
-SegmentIntake::Turn SegmentIntake::ReadAndCommit(Segment& segment, Store& store, bool dead,
-                                                 bool counters_due) {
-  Result<RunBatch> batch = segment.reader.Read(
-      /*to_end=*/dead, clock_,
-      counters_due ? SegmentReader::Counts::kAll : SegmentReader::Counts::kOfNewSites);
-  if (!batch.ok()) {
-    GiveUp(segment, dead, batch.status(), store);
-    return {.is_over = dead};
-  }
-  if (!counters_due && !batch->has_findings()) return {};
-  const bool too_much = dead && batch->more && segment.reads_when_dead + 1 >= kReadsWhenDeadMax;
-  const bool at_end = dead && (!batch->more || too_much);
-  if (too_much) batch->state.set_records_dropped(batch->state.records_dropped() + 1);  // at least
-  if (at_end) {
-    batch->state.set_ended(true);
-    batch->state.set_ended_real_ns(clock_.real_ns());
-  }
-  WatchSteps(segment.training, *batch);
-  const size_t records = batch->records.size();
-  std::vector<RunBatch> batches;
-  batches.push_back(*std::move(batch));
-  if (Status committed = store.Commit(batches, clock_.real_ns()); !committed.ok())
-    return {.status = committed, .records = records};
-  if (after_commit_) after_commit_(segment.reader.run_id());
-  if (dead) ++segment.reads_when_dead;
-  if (too_much && !std::exchange(segment.reported_rest, true)) {
-    listener_.FileUnreadable(wire::CleanText(segment.name),
-                             "holds more than any job writes: the rest of it was not read");
-  }
-  Finish(segment, batches.front(), at_end);
-  return {.records = records, .committed = true, .at_end = at_end};
-}
+// ---- the end of a segment
 
 // The run counts as ended. The file is left to whoever wants to know why, and to `nanwatch gc`.
 void SegmentIntake::PutAside(Segments::iterator entry, const Status& why, Store& store) {

@@ -7,8 +7,8 @@
 // was committed with it; what was not committed is still in the segment. While the database cannot
 // be written, nothing is released.
 //
-// Each segment is read and committed by itself, so that one which costs too much, or cannot be
-// kept, costs its own run only. One that fails again and again while others do not is put aside by
+// What several segments have is committed together; where that fails, each is by itself, so that one
+// that cannot be kept costs its own run only. One that fails again and again while others do not is put aside by
 // name; its file stays. One that there is no memory for is tried again, less and less often.
 //
 // One owner, one thread: the loop's.
@@ -94,20 +94,48 @@ class SegmentIntake {
   // What became of one segment's turn.
   struct Turn {
     Status status = {};
-    size_t records = 0;
     bool committed = false;
     bool is_over = false;  // the segment can be closed
     bool at_end = false;   // and removed, once what was committed is on the disk
   };
+  // A segment of which something was read that has to be committed.
+  struct Unwritten {
+    Segments::iterator entry = {};
+    bool dead = false;
+    bool at_end = false;
+    bool too_much = false;  // more than any job writes: the rest is not read
+  };
+  struct Group {
+    std::vector<Unwritten> unwritten = {};
+    std::vector<RunBatch> batches = {};  // one for each
+    size_t rows = 0;
+  };
+  struct Round {
+    Status failed = {};  // the newest failure
+    bool any_committed = false;
+    int failures = 0;      // before anything was committed
+    bool is_over = false;  // the failures are those of the database
+    std::vector<std::pair<std::string, Status>> own_failures = {};
+    std::vector<std::string> ended = {};
+  };
+
+  // One that holds something else than we wrote. The next commit of its run writes it anew.
+  [[nodiscard]] static bool IsSpoiltRow(const Status& read) {
+    return read.kind() == ErrorKind::kUnsupported;
+  }
 
   Status OpenNew(const std::string& name, Store& store);
   Status TakeExit(const std::string& name, Store& store);
   void Reject(const std::string& name, const Rejected& file, const Status& why);
   bool MakeRoomFor(const std::string& name, const Rejected& file, const SegmentReader& reader);
   Status RemoveEnded(const std::vector<std::string>& keys, Store& store);
-  Turn TakeTurn(Segment& segment, Store& store, bool all);
+  bool ReadNews(Segments::iterator entry, Store& store, bool all, Group& group, Turn& turn);
+  void CommitGroup(Group group, Store& store, Round& round);
+  Status Commit(const std::vector<RunBatch>& batches, Store& store);
+  Turn Write(const Unwritten& unwritten, RunBatch& batch, bool is_committed, Store& store);
+  void EndTurn(Segments::iterator entry, const Turn& turn, Store& store, Round& round);
+  Status EndRound(const Round& round, Store& store);
   void WaitAfter(const Status& why, Segment& segment) const;
-  Turn ReadAndCommit(Segment& segment, Store& store, bool dead, bool counters_due);
   void GiveUp(Segment& segment, bool dead, const Status& why, Store& store);
   void PutAside(Segments::iterator entry, const Status& why, Store& store);
   void Finish(Segment& segment, const RunBatch& batch, bool at_end);

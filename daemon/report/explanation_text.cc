@@ -6,11 +6,11 @@
 namespace nanwatch {
 
 std::string ExplanationText(const Explanation& explanation, int width_columns) {
-  std::string text =
-      Row("incident",
-          std::to_string(explanation.incident()) + ", severity " + explanation.severity() +
-              "; the verdict of the job is " + explanation.verdict(),
-          width_columns);
+  std::string text = Row("incident",
+                         std::to_string(explanation.incident()) + ", severity " +
+                             Printable(explanation.severity()) + "; the verdict of the job is " +
+                             explanation.verdict(),
+                         width_columns);
   std::string before;
   for (const ExplanationStep& step : explanation.steps()) {
     text += Row(step.about() == before ? "" : step.about(), Printable(step.text()), width_columns);

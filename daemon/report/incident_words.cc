@@ -73,12 +73,12 @@ std::string ProgramOf(const Verdict& verdict, const std::string& run_id) {
 // "train.py, run 7f3a21c0, rank 0".
 std::string ProcessText(const std::string& program, const std::string& run_id, int rank) {
   return (program.empty() ? "" : Printable(program) + ", ") + "run " +
-         run_id.substr(0, kRunIdShown) + ", rank " + std::to_string(rank);
+         Printable(run_id.substr(0, kRunIdShown)) + ", rank " + std::to_string(rank);
 }
 
 std::string ReachText(const Incident& incident) {
   if (!incident.reach().empty())
-    return fmt::format("reached {}", fmt::join(incident.reach(), ", "));
+    return Printable(fmt::format("reached {}", fmt::join(incident.reach(), ", ")));
   return incident.ended_job() ? "an error ended the job before it reached anything"
                               : "reached nothing";
 }
@@ -217,7 +217,7 @@ std::string SiteText(const Finding& origin) {
     if (!origin.layer_type().empty()) where += " (" + Printable(origin.layer_type()) + ")";
     return where;
   }
-  std::string where = origin.phase().empty() ? "other" : origin.phase();
+  std::string where = origin.phase().empty() ? "other" : Printable(origin.phase());
   if (origin.recompute()) where += " (recomputed)";
   const std::string place = Place(origin);
   if (!place.empty()) return where + ", " + place;
@@ -260,8 +260,8 @@ std::string IncidentLine(const Verdict& verdict, const Incident& incident) {
 }
 
 std::string WarningLine(const std::string& program, const Warning& warning) {
-  return warning.severity() + " " + ProcessText(program, warning.run(), warning.rank()) + ": " +
-         Printable(warning.evidence()) + "; " + Printable(warning.cause());
+  return Printable(warning.severity()) + " " + ProcessText(program, warning.run(), warning.rank()) +
+         ": " + Printable(warning.evidence()) + "; " + Printable(warning.cause());
 }
 
 std::string WarningLine(const Verdict& verdict, const Warning& warning) {
@@ -276,7 +276,7 @@ std::string RuleText(const Incident& incident) {
   for (const std::string& reach : incident.reach()) {
     furthest = reach == "optimizer_state" ? "optimizer's state" : reach;
   }
-  return "it reached the " + furthest + "; your rule '" +
+  return "it reached the " + Printable(furthest) + "; your rule '" +
          Shorten(Printable(incident.expected_by()), kExpectedByColumnsMax) + "' expects this";
 }
 

@@ -5,6 +5,7 @@
 #include <sqlite3.h>
 
 #include <cerrno>
+#include <unordered_map>
 #include <utility>
 
 #include "daemon/base/unique_fd.h"
@@ -53,11 +54,55 @@ Status Failure(int code, sqlite3* database) {
   return Status(KindOf(code, database), std::string("database: ") + message);
 }
 
+// Each allocation of SQLite's would take a lock to be counted, and nobody asks for the count.
+void CountNoMemory() {
+  static const int once = sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+  (void)once;
+}
+
 }  // namespace
+
+// ---- IdleStatements
+
+class IdleStatements {
+ public:
+  // Null: there is none with this text.
+  sqlite3_stmt* Take(const std::string& sql) {
+    const auto found = by_text_.find(sql);
+    if (found == by_text_.end()) return nullptr;
+    sqlite3_stmt* const statement = found->second;
+    by_text_.erase(found);
+    return statement;
+  }
+
+  // What is one too many, or came when the database was closed, is finalized. So are pragmas, some
+  // of which act when they are prepared.
+  void GiveBack(sqlite3_stmt* statement) {
+    const std::string_view sql = sqlite3_sql(statement);
+    const bool keep = is_open_ && by_text_.size() < kMost && !sql.starts_with("PRAGMA");
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+    if (!keep || !by_text_.emplace(sql, statement).second) sqlite3_finalize(statement);
+  }
+
+  void Close() {
+    is_open_ = false;
+    for (const auto& [sql, statement] : by_text_) sqlite3_finalize(statement);
+    by_text_.clear();
+  }
+
+ private:
+  static constexpr size_t kMost = 64;
+  std::unordered_map<std::string, sqlite3_stmt*> by_text_;
+  bool is_open_ = true;
+};
 
 // ---- Statement
 
-void Statement::Finalize::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+Statement::Statement(sqlite3_stmt* statement, std::shared_ptr<IdleStatements> idle)
+    : statement_(statement, GiveBack{std::move(idle)}) {}
+
+void Statement::GiveBack::operator()(sqlite3_stmt* statement) const { idle->GiveBack(statement); }
 
 Statement& Statement::Bind(int parameter, int64_t value) {
   sqlite3_bind_int64(statement_.get(), parameter, value);
@@ -113,11 +158,29 @@ std::string_view Statement::Bytes(int column) const {
 
 void Database::Close::operator()(sqlite3* database) const { sqlite3_close_v2(database); }
 
+Database::Database(sqlite3* database)
+    : database_(database), idle_(std::make_shared<IdleStatements>()) {}
+
+// Before the database is closed: what is open of it would keep it so.
+void Database::LetGoOfStatements() {
+  if (idle_ != nullptr) idle_->Close();
+}
+
+Database& Database::operator=(Database&& other) noexcept {
+  LetGoOfStatements();
+  database_ = std::move(other.database_);
+  idle_ = std::move(other.idle_);
+  return *this;
+}
+
+Database::~Database() { LetGoOfStatements(); }
+
 Result<Database> Database::Open(const std::string& path, Access access) {
   const bool write = access == Access::kWrite;
   // SQLite would make it readable to the group and others. O_EXCL: closing a descriptor of a
   // database that is in use would drop the locks that this process holds on it.
   if (write) UniqueFd made(open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+  CountNoMemory();
   sqlite3* raw = nullptr;
   const int flags = (write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY) |
                     SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
@@ -134,10 +197,12 @@ Status Database::Execute(const char* sql) const {
 }
 
 Result<Statement> Database::Prepare(const char* sql) const {
-  sqlite3_stmt* raw = nullptr;
-  const int code = sqlite3_prepare_v2(database_.get(), sql, -1, &raw, nullptr);
+  sqlite3_stmt* raw = idle_->Take(sql);
+  if (raw != nullptr) return Statement(raw, idle_);
+  const int code =
+      sqlite3_prepare_v3(database_.get(), sql, -1, SQLITE_PREPARE_PERSISTENT, &raw, nullptr);
   if (code != SQLITE_OK) return Failure(code, database_.get());
-  return Statement(raw);
+  return Statement(raw, idle_);
 }
 
 Result<int64_t> Database::Ask(const char* sql) const {
@@ -152,22 +217,31 @@ int64_t Database::Changes() const { return sqlite3_changes64(database_.get()); }
 
 // ---- Transaction
 
+namespace {
+
+Status RunOnce(const Database& database, const char* sql) {
+  Result<Statement> statement = database.Prepare(sql);
+  return statement.ok() ? statement->Run() : statement.status();
+}
+
+}  // namespace
+
 Result<Transaction> Transaction::BeginWrite(const Database& database) {
-  if (Status begun = database.Execute("BEGIN IMMEDIATE"); !begun.ok()) return begun;
+  if (Status begun = RunOnce(database, "BEGIN IMMEDIATE"); !begun.ok()) return begun;
   return Transaction(database);
 }
 Result<Transaction> Transaction::BeginRead(const Database& database) {
-  if (Status begun = database.Execute("BEGIN"); !begun.ok()) return begun;
+  if (Status begun = RunOnce(database, "BEGIN"); !begun.ok()) return begun;
   return Transaction(database);
 }
 Transaction::Transaction(Transaction&& other) noexcept
     : database_(std::exchange(other.database_, nullptr)) {}
 Transaction::~Transaction() {
   // Failing is no news: SQLite rolls back by itself after a full disk.
-  if (database_ != nullptr) (void)database_->Execute("ROLLBACK");
+  if (database_ != nullptr) (void)RunOnce(*database_, "ROLLBACK");
 }
 Status Transaction::Commit() {
-  if (Status committed = database_->Execute("COMMIT"); !committed.ok()) return committed;
+  if (Status committed = RunOnce(*database_, "COMMIT"); !committed.ok()) return committed;
   database_ = nullptr;
   return Status();
 }

@@ -15,9 +15,13 @@ struct sqlite3_stmt;
 
 namespace nanwatch {
 
+// Statements that are not in use, by their text: to prepare one takes longer than to run it.
+class IdleStatements;
+
 class Statement {
  public:
-  explicit Statement(sqlite3_stmt* statement) : statement_(statement) {}
+  // When it goes, what it ran is kept in `idle` for the next with the same text.
+  Statement(sqlite3_stmt* statement, std::shared_ptr<IdleStatements> idle);
 
   // Parameters count from 1. Texts and blobs are copied.
   Statement& Bind(int parameter, int64_t value);
@@ -43,10 +47,11 @@ class Statement {
   [[nodiscard]] std::string Text(int column) const { return std::string(Bytes(column)); }
 
  private:
-  struct Finalize {
+  struct GiveBack {
+    std::shared_ptr<IdleStatements> idle;
     void operator()(sqlite3_stmt* statement) const;
   };
-  std::unique_ptr<sqlite3_stmt, Finalize> statement_;
+  std::unique_ptr<sqlite3_stmt, GiveBack> statement_;
 };
 
 class Database {
@@ -56,6 +61,10 @@ class Database {
   // kWrite creates the file (0600) when there is none. Waits at most two seconds for another's
   // lock.
   static Result<Database> Open(const std::string& path, Access access);
+
+  Database(Database&&) noexcept = default;
+  Database& operator=(Database&& other) noexcept;
+  ~Database();
 
   // Any number of statements, none of which gives rows.
   [[nodiscard]] Status Execute(const char* sql) const;
@@ -69,8 +78,10 @@ class Database {
   struct Close {
     void operator()(sqlite3* database) const;
   };
-  explicit Database(sqlite3* database) : database_(database) {}
+  explicit Database(sqlite3* database);
+  void LetGoOfStatements();
   std::unique_ptr<sqlite3, Close> database_;
+  std::shared_ptr<IdleStatements> idle_;
 };
 
 // BEGIN ... COMMIT; what is not committed is rolled back when the object goes.

@@ -12,7 +12,6 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,6 +42,12 @@ enum { kUndecided = 0, kFirstCopy = 1, kQuietCopy = 2 };
 static struct nanwatch_marker own_marker;
 NANWATCH_EXPORT extern struct nanwatch_marker nanwatch_entry_marker
     __attribute__((alias("own_marker")));
+
+/* What pthread_atfork is made of. The only symbol that we need and musl lacks; weak, because musl's
+ * loader ends a process whose preloaded library asks for one that it does not have. */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
+                             void* library) __attribute__((weak));
+extern void* __dso_handle __attribute__((visibility("hidden")));
 
 /* Called by the stub before each dlopen; returns the real one. */
 void* nanwatch_before_dlopen(const char* name);
@@ -79,7 +84,8 @@ static bool make_page(void) {
     fork_page_free(page);
     return true;
   }
-  pthread_atfork(before_fork, after_fork_in_parent, wiped_by_kernel ? NULL : after_fork_in_child);
+  __register_atfork(before_fork, after_fork_in_parent, wiped_by_kernel ? NULL : after_fork_in_child,
+                    __dso_handle);
   return true;
 }
 
@@ -161,6 +167,7 @@ static bool came_by_dlopen(void) {
 
 __attribute__((constructor)) static void arm(void) {
   if (getauxval(AT_SECURE) != 0) return;
+  if (__register_atfork == NULL) return; /* another libc, for which there is no observer */
   settings_read(&shim.settings);
   if (shim.settings.switched_off) return;
   if (other_copy_is_first()) {

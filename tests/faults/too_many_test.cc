@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "tests/fakes/faulty_disk.h"
 #include "tests/faults/scene.h"
 
 namespace nanwatch {
@@ -65,6 +66,30 @@ TEST_F(TooManyTest, ShortLivedJobsLeaveNothingBehind) {
   ASSERT_TRUE(daemon_->store().Retire().ok());
   EXPECT_LE(daemon_->store().Runs({.count_max = 10'000})->size(), static_cast<size_t>(kRunsKept));
   ExpectSoundStore();
+}
+
+// A transaction costs as much as some ten records.
+TEST_F(TooManyTest, WhatManyRunsHaveIsWrittenTogether) {
+  const FaultyDisk disk;
+  constexpr uint64_t kRuns = 50;
+  std::vector<std::unique_ptr<SegmentBuilder>> jobs;
+  for (uint64_t nonce = 1; nonce <= kRuns; ++nonce) {
+    jobs.push_back(std::make_unique<SegmentBuilder>(
+        options_.segment_dir, SegmentBuilderOptions{.nonce = nonce, .job = "j"}));
+    jobs.back()->WriteValue("aten::log", "a");
+  }
+  Start();
+  Tick();
+  const auto calls_of_tick = [&](uint64_t runs) {
+    for (uint64_t i = 0; i < runs; ++i) jobs[i]->WriteValue("aten::log", "a");
+    const uint64_t before = disk.calls();
+    Tick();
+    return disk.calls() - before;
+  };
+  const uint64_t of_one = calls_of_tick(1);
+  const uint64_t of_all = calls_of_tick(kRuns);
+  EXPECT_LT(of_all, kRuns * of_one / 2) << of_one << " calls for one run";
+  for (uint64_t nonce = 1; nonce <= kRuns; ++nonce) EXPECT_GE(TicketsOf(nonce), 2u);
 }
 
 }  // namespace

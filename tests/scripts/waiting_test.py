@@ -18,6 +18,10 @@ NEVER_ENDS = "programs that are to be killed"
 DEVICE = "the pace of a fake device; who waits for it waits for its answer"
 # How many pauses each file may have, and why.
 PAUSES = {
+    "bench/daemon/load.py": (1, "for what a tail prints last; nothing is asserted of it"),
+    "bench/daemon/measured.py": (1, POLL),
+    "bench/daemon/soak.py": (3, "the pace of jobs that come and go; " + POLL),
+    "bench/daemon/writer.cc": (1, "the pace of a job's writer"),
     "bench/overhead/observer_switch.py": (1, POLL),
     "bench/serve/scrape.py": (2, "the pace of a job that is scraped; " + POLL),
     "corpus/process_groups_test.py": (2, NEVER_ENDS),

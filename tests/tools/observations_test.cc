@@ -148,6 +148,32 @@ TEST_F(ObservationsTest, ARunOfAFormerMonthUnderTheSameLaunchIdIsNotOfTheJob) {
   EXPECT_EQ(facts[0].run().nonce(), 0x2222u);
 }
 
+TEST_F(ObservationsTest, KnowsTheJobsOfSegmentsAndOfTheDatabaseAndWhichLive) {
+  Fill({Batch(0x1111, "stored", 100)});
+  const SegmentBuilder live(places_.segment_dir, {.nonce = 1, .job = "live"});
+  const SegmentBuilder dead(places_.segment_dir, {.nonce = 2, .job = "dead", .dead = true});
+  const JobNames jobs = Observations(places_).Jobs();
+  EXPECT_THAT(jobs.all, ElementsAre("dead", "live", "stored"));
+  EXPECT_THAT(jobs.live, ElementsAre("live"));
+}
+
+TEST_F(ObservationsTest, FindingsAreNewsAndStepsAreNone) {
+  SegmentBuilder job(places_.segment_dir, {.nonce = 1});
+  Observations observations(places_);
+  EXPECT_TRUE(observations.HasNewFindings()) << "a segment came";
+  EXPECT_FALSE(observations.HasNewFindings());
+  job.WriteStep(1.0);
+  job.Publish();
+  EXPECT_FALSE(observations.HasNewFindings());
+  for (int i = 0; i < 3; ++i) {
+    job.WriteValue("aten::log", "a");
+    EXPECT_TRUE(observations.HasNewFindings()) << i;
+    EXPECT_FALSE(observations.HasNewFindings());
+  }
+  std::filesystem::remove(job.path());
+  EXPECT_TRUE(observations.HasNewFindings()) << "it went";
+}
+
 TEST_F(ObservationsTest, AmbiguousNamesAreAnsweredByWhatTheyMayStandFor) {
   Fill({Batch(0xabc0000000000001, "4711.0", 100), Batch(0xabd0000000000001, "4711.1", 200)});
   EXPECT_EQ(Resolve("4711"),
@@ -170,6 +196,17 @@ TEST_F(ObservationsTest, HowACommandEndedIsKnownBeforeADaemonHasReadIt) {
   ASSERT_TRUE(exit.has_value());
   EXPECT_EQ(exit->exit_code, 7);
   EXPECT_EQ(Observations(places_).ExitOfJob("b"), std::nullopt);
+}
+
+// A job's name is the job's word.
+TEST_F(ObservationsTest, AJobNamedLikeAPathReadsNoFileElsewhere) {
+  places_.segment_dir = directory_.Path("segments");
+  std::filesystem::create_directory(places_.segment_dir);
+  // <directory>/../other.exit
+  ASSERT_TRUE(
+      WriteJobExit(places_.segment_dir, "../other", 4711, CommandEnd{.exit_code = 7}, 1).ok());
+  ASSERT_TRUE(std::filesystem::exists(directory_.Path("other.exit")));
+  EXPECT_EQ(Observations(places_).ExitOfJob("../other"), std::nullopt);
 }
 
 TEST_F(ObservationsTest, ADatabaseThatCannotBeReadIsSaid) {

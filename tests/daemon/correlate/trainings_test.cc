@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/correlate/correlate.h"
+#include "daemon/correlate/step_clock.h"
 #include "proto/wire/cell_record.h"
 #include "proto/wire/record.h"
 #include "tests/daemon/correlate/run_builder.h"
@@ -133,6 +134,19 @@ TEST(Trainings, OneThatNobodyCheckedIsNotCalledClean) {
   EXPECT_EQ(verdict.trainings(1).verdict(), "unknown");
   EXPECT_EQ(verdict.trainings(2).verdict(), "clean");
   EXPECT_EQ(verdict.trainings(2).cell(), "In[6]");
+}
+
+// As no process of ours writes them.
+TEST(Trainings, BeginWithTheFirstSpanAlsoWhereItSaysThatItGoesOn) {
+  Kernel kernel;
+  kernel.Cell(1, 0, 5);
+  RunFacts facts = kernel.facts();
+  StepSpan& span = *facts.mutable_training()->mutable_cycles()->add_spans();
+  span.set_steps_before(3);
+  const std::vector<TrainingSpan> trainings = StepClock(facts).Trainings();
+  ASSERT_FALSE(trainings.empty());
+  ASSERT_FALSE(trainings.empty());
+  EXPECT_EQ(trainings.front().ordinal, 0);
 }
 
 }  // namespace

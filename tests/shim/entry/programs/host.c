@@ -6,6 +6,7 @@
  *   open-by COPY PATH  dlopen PATH through the dlopen that the library COPY exports, COPY opened
  *                      first
  *   load PATH          dlopen it with RTLD_LOCAL
+ *   deep LIBRARY PATH  dlopen LIBRARY with RTLD_DEEPBIND, and let its open_deep dlopen PATH
  *   during             threads that the fake libtorch saw while it was loaded, and on which it was
  *   threads            threads now
  *   said N             wait until NANWATCH_LOG holds N lines
@@ -99,6 +100,12 @@ static void open_by_copy(const char* copy, const char* path) {
   report_open(its_dlopen(path, RTLD_NOW | RTLD_GLOBAL));
 }
 
+static void open_deep(const char* library, const char* path) {
+  void* deep = dlopen(library, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+  void* (*function)(const char*) = deep != NULL ? dlsym(deep, "open_deep") : NULL;
+  printf("deep %s\n", function != NULL && function(path) != NULL ? "ok" : dlerror());
+}
+
 static void report_during(void) {
   const int* threads = dlsym(RTLD_DEFAULT, "fake_torch_threads_during_load");
   const int* on_main = dlsym(RTLD_DEFAULT, "fake_torch_constructed_on_main");
@@ -164,6 +171,7 @@ static int follow(char** words) {
   if (strcmp(verb, "open") == 0) return report_open(dlopen(words[1], RTLD_NOW | RTLD_GLOBAL)), 2;
   if (strcmp(verb, "open-by") == 0) return open_by_copy(words[1], words[2]), 3;
   if (strcmp(verb, "load") == 0) return report_open(dlopen(words[1], RTLD_NOW | RTLD_LOCAL)), 2;
+  if (strcmp(verb, "deep") == 0) return open_deep(words[1], words[2]), 3;
   if (strcmp(verb, "during") == 0) return report_during(), 1;
   if (strcmp(verb, "threads") == 0) return printf("threads %d\n", thread_count()), 1;
   if (strcmp(verb, "said") == 0) return wait_until(log_has_lines, atoi(words[1])), 2;
