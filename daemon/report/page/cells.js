@@ -140,7 +140,7 @@ const HEADROOM = [[1, "none: it overflows"], [2, "less than 2 times"], [4, "2 to
 
 function headroomOf(character) {
   const level = character.charCodeAt(0) - 48;
-  return level < 0 ? null : level === 0 ? 1 : Math.pow(2, (level + 0.5) / 2);
+  return level < 0 ? null : level === 0 ? 1 : Math.pow(2, (level - 0.5) / 2);
 }
 
 function heatStyle(character) {

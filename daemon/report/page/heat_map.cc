@@ -55,7 +55,7 @@ ReadingsByLayer Read(const StatsReport& stats, const RunSeries& series) {
 
 char CellOf(double headroom) {
   if (headroom <= 1) return kHeatLeast;
-  const double level = std::floor(2 * std::log2(headroom));
+  const double level = 1 + std::floor(2 * std::log2(headroom));
   return static_cast<char>(kHeatLeast + std::min<double>(level, kHeatMost - kHeatLeast));
 }
 
