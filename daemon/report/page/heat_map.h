@@ -31,9 +31,10 @@ struct HeatRow {
 };
 
 struct HeatMap {
-  std::vector<int64_t> steps;  // where each column begins
-  std::vector<HeatRow> rows;   // in the order of the model
-  size_t rows_left_out = 0;    // those with the most headroom
+  std::vector<int64_t> steps;    // where each column begins
+  int64_t steps_per_column = 1;  // columns without a reading are left out
+  std::vector<HeatRow> rows;     // in the order of the model
+  size_t rows_left_out = 0;      // those with the most headroom
 };
 
 // From the snapshots of one run and its steps. Empty where neither has a layer.

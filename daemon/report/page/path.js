@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The path of the bad value as boxes and arrows, in rows from left to right; below each other where it is narrow.
 
-const BOX = {height: 62, gap: 34, least: 240};
+const BOX = {height: 62, gap: 34, least: 300};
 
 // `text` cut to `room` pixels of a font in which every character is `wide` pixels.
 function fitted(text, room, wide) {
@@ -15,7 +15,7 @@ function boxOf(link, i, x, y, width) {
   const kind = i === 0 ? "origin" : link.reach ? "reached" : "carried";
   const sign = i === 0 ? "\u2716" : link.reach ? "\u25c6" : "\u25b8";
   const under = [link.layer || link.line, link.step >= 0 ? `step ${link.step}` : "", link.bad].filter(Boolean).join(", ");
-  return svg("g", {class: kind, transform: `translate(${x} ${y})`},
+  return svg("g", {class: kind, transform: `translate(${x + 1} ${y})`},
     svg("title", null, [i === 0 ? "origin" : "", link.title, under].filter(Boolean).join(": ")),
     svg("rect", {width, height: BOX.height, rx: 6}),
     svg("text", {class: "sign", x: 12, y: 25}, sign),
