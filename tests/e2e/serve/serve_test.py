@@ -126,6 +126,12 @@ class Serve(PromiseTest):
         await_condition(opened.exists, "the page is opened")
         self.assertEqual(opened.read_text().strip(), str(page))
 
+    def test_the_daemon_has_no_socket(self):
+        daemon = int((self.workplace.segments / "daemon.lock").read_text().split()[0])
+        open_files = [os.readlink(entry) for entry in pathlib.Path(f"/proc/{daemon}/fd").iterdir()]
+        self.assertTrue(any("nanwatch.db" in name for name in open_files), open_files)
+        self.assertEqual([name for name in open_files if name.startswith("socket:")], [])
+
     def test_paths_that_are_none_are_not_found(self):
         for path in ("/nothing", "/runs/", "/runs/x/y", "/api/v1/runs/", f"/api/v1/runs/{self.run_id}/else", "/../etc/passwd", "//", "/runs/%00"):
             self.assertEqual(self.server.get(path)[0], 404, path)
@@ -283,6 +289,7 @@ class Serve(PromiseTest):
         self.assertEqual([int(step["step"]) for step in steps], list(range(12)))
         self.assertEqual((steps[4]["bad"], steps[5]["bad"], steps[5]["loss"]), ("0", "1", "NaN"))
         objects = [json.loads(line) for line in self.workplace.tool("export", self.run_id, "--format", "jsonl").splitlines()]
+        self.assertEqual(self.workplace.tool("export", self.run_id, "--format", "csv", "--output", "-").splitlines(), lines, "- is stdout")
         kinds = {kind: [one for one in objects if one["type"] == kind] for kind in ("run", "step", "incident", "snapshot")}
         self.assertEqual([len(kinds["run"]), len(kinds["step"])], [1, 12])
         self.assertEqual(kinds["incident"][0]["origin"]["op"], "aten::log")
