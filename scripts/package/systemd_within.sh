@@ -80,6 +80,15 @@ for unit in nanwatchd nanwatch-serve; do
   exposure=$(exposure_of_user $unit) || fail "$unit of the user: $exposure"
   echo "$unit of the user: confined, started, stopped, $exposure"
 done
+# A job in a unit of its own.
+mkdir -p /home/$user/.config/systemd/user
+printf '[Service]\nType=oneshot\nExecStart=/usr/bin/nanwatch run --verdict %%h/verdict.json -- %s /check/train.py\n' "$python" \
+  >/home/$user/.config/systemd/user/training.service
+chown -R $user: /home/$user/.config
+as_user systemctl --user daemon-reload
+as_user systemctl --user start training || fail "the training in a unit failed"
+grep -q '"verdict": *"anomaly"' /home/$user/verdict.json || fail "the verdict of the training in a unit is not an anomaly"
+echo "a training in a unit of the user: watched"
 # As the unit says for where user namespaces are forbidden.
 mkdir -p /home/$user/.config/systemd/user/nanwatchd.service.d
 printf '[Service]\nPrivateUsers=no\nCapabilityBoundingSet=~\n' >/home/$user/.config/systemd/user/nanwatchd.service.d/override.conf

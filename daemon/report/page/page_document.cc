@@ -90,7 +90,9 @@ Json IncidentsJson(const Verdict& verdict) {
   for (const Incident& incident : verdict.incidents()) {
     if (rows.size() == kIncidentsMax) break;
     const Finding& origin = incident.origin();
-    const IncidentReason reason = ReasonOf(incident);
+    std::string remedy = ReasonOf(incident).remedy;
+    if (incident.severity() == "info") remedy = "nothing: it did no harm";
+    if (!incident.expected_by().empty()) remedy = RuleText(incident);
     rows.push_back({{"severity", incident.severity()},
                     {"step", origin.step()},
                     {"rank", origin.rank()},
@@ -102,8 +104,7 @@ Json IncidentsJson(const Verdict& verdict) {
                                        : std::vector<std::string>(incident.reach().begin(),
                                                                   incident.reach().end()))},
                     {"findings", incident.count()},
-                    {"remedy", PageText(incident.expected_by().empty() ? reason.remedy
-                                                                       : RuleText(incident))}});
+                    {"remedy", PageText(remedy)}});
   }
   return rows;
 }

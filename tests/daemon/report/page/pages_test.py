@@ -66,6 +66,18 @@ class Pages(unittest.TestCase):
         self.assertNotRegex(text, r"\dT\d\d:\d\d", "a time is written as people write it")
         self.assertIn("made at 2026-11-26 12:00:00 UTC", text)
 
+    def test_what_did_no_harm_asks_for_nothing(self):
+        self.show("anomaly")
+        rows = self.browser.evaluate("[...document.querySelectorAll('#incidents table')][0].innerText")
+        self.assertIn("nothing: it did no harm", rows)
+        self.assertNotIn("breakpoint", rows)
+
+    def test_a_long_path_shows_its_ends(self):
+        self.show("anomaly")
+        links = "[{title: 'origin'}, ...[1, 2, 3, 4, 5].map(i => ({title: 'op' + i, reach: ''})), {title: 'loss', reach: 'loss'}, {title: 'last', reach: ''}]"
+        self.assertEqual(self.browser.evaluate(f"withoutMiddles({links}).map(link => link.title)"), ["origin", "op1", "3 ops between", "op5", "loss", "last"])
+        self.assertEqual(self.browser.evaluate(f"withoutMiddles({links}.slice(3)).map(link => link.title)"), ["op3", "op4", "op5", "loss", "last"])
+
     def test_incidents_and_warnings_stand_in_every_picture_of_the_steps(self):
         self.show("anomaly")
         entries = self.browser.evaluate("[...document.querySelectorAll('#series .legend li')].map(one => one.textContent)")
