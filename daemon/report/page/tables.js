@@ -17,7 +17,7 @@ function table(caption, columns, rows, options) {
 
   // Where a name may go on in the next line.
   function broken(text) {
-    const parts = String(text).split(/(?<=[._/:])/);
+    const parts = String(text).split(/(?<=[._/]|::)/);
     return el("bdi", null, parts.flatMap((part, i) => (i > 0 ? [el("wbr"), part] : [part])));
   }
   function cell(column, value) {

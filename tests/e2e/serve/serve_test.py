@@ -71,7 +71,7 @@ class Serve(PromiseTest):
 
     def test_a_live_run_is_in_the_list_and_in_the_metrics(self):
         run = json.loads(self.server.get("/api/v1/runs")[1])["runs"][0]
-        self.assertEqual((run["program"], run["live"], run["step"]), ("goes_nan.py", True, 12), run)
+        self.assertEqual((run["program"], run["live"], run["step"], run["job_anomalies"]), ("goes_nan.py", True, 12, 1), run)
         _, text, headers = self.server.get("/metrics", Accept="application/openmetrics-text")
         self.assertIn("application/openmetrics-text; version=1.0.0", headers["Content-Type"])
         self.assertTrue(text.endswith("# EOF\n"))
@@ -235,6 +235,8 @@ class Serve(PromiseTest):
             window.open(f"http://127.0.0.1:{self.server.port}/")
             self.assertEqual(window.complaints, [])
             self.assertIn("goes_nan.py", window.evaluate("document.querySelector('tbody').textContent"))
+            self.assertEqual(window.evaluate("[...document.querySelectorAll('tbody .critical')].map(one => one.textContent)"), ["\u2716 1", "NaN"])
+            self.assertEqual(window.evaluate("(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(document.querySelector('.scroll'))"), 0)
             window.open(f"http://127.0.0.1:{self.server.port}/runs/{self.run_id}")
             self.assertIn("ANOMALY", window.evaluate("document.querySelector('.verdict').textContent"))
             self.assertIn("running now", window.evaluate("document.getElementById('about').textContent"))
