@@ -216,6 +216,16 @@ class Pages(unittest.TestCase):
         said = self.browser.evaluate("(() => { const canvas = document.querySelector('#heat canvas.grid'); canvas.focus(); "
                                      "canvas.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowDown'})); return document.getElementById('said').textContent; })()")
         self.assertRegex(said, r"encoder\.layers\.0\.linear1, step 0: about .* times below the largest number of its type")
+        said = self.browser.evaluate("(() => { const plot = document.querySelector('.chart .plot'); const press = (key) => plot.dispatchEvent(new KeyboardEvent('keydown', {key})); "
+                                     "press('Home'); press('ArrowRight'); const first = document.getElementById('said').textContent; press('End'); "
+                                     "return [first, document.getElementById('said').textContent]; })()")
+        self.assertRegex(said[0], r"^step 1: \d")
+        self.assertEqual(said[1], "step 129: not finite")
+        # All that can be worked with is reached by the tabulator key, and has a name.
+        nameless = self.browser.evaluate("[...document.querySelectorAll('button, input, summary, a, [tabindex=\"0\"]')].filter(one => one.checkVisibility() && "
+                                         "!(one.getAttribute('aria-label') || one.textContent.trim() || one.closest('label')?.textContent.trim())).map(one => one.outerHTML.slice(0, 80))")
+        self.assertEqual(nameless, [])
+        self.assertEqual(self.browser.evaluate("[document.documentElement.lang, document.querySelectorAll('h1').length, document.querySelectorAll('main').length]"), ["en", 1, 1])
 
     def test_names_of_the_job_are_text_and_nothing_else(self):
         self.show("hostile")
