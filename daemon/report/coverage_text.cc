@@ -48,17 +48,24 @@ std::string Line(std::string_view name, const std::string& value, std::string_vi
   return line + "\n";
 }
 
-// " (12 full, 100 canary, 18 idle)"; "" where all steps were watched in one way.
-std::string ByLevel(const Coverage& coverage) {
+// " (12 full, 100 canary, 18 idle)"; "" where all steps were watched in one way. The steps of several
+// processes are counted together, so there are more of them than the job has steps.
+std::string ByLevel(const Verdict& verdict) {
+  const Coverage& coverage = verdict.coverage();
   if (coverage.steps_watched().size() < 2) return "";
   std::string text;
+  uint64_t sum = 0;
   for (const char* level : {"full", "sampled", "canary", "idle"}) {
     const uint64_t steps = StepsAtLevel(coverage, level);
-    if (steps != 0) text += (text.empty() ? " (" : ", ") + Glued(Grouped(steps) + " " + level);
+    if (steps != 0) text += (text.empty() ? "" : ", ") + Glued(Grouped(steps) + " " + level);
+    sum += steps;
   }
   if (const uint64_t off = StepsOffToMeasure(coverage); off != 0)
     text += ", " + Glued(Grouped(off) + " unchecked") + " to measure the overhead";
-  return text + ")";
+  const bool is_of_all = verdict.runs_size() > 1 && sum > coverage.steps();
+  const std::string of_all =
+      is_of_all ? "in " + std::to_string(verdict.runs_size()) + " processes: " : "";
+  return " (" + of_all + text + ")";
 }
 
 // "3 summaries of steps lost".
@@ -77,7 +84,7 @@ std::string_view MeaningOfUnchecked(const std::string& name) {
 }
 
 std::string OverheadText(const Coverage& coverage) {
-  if (!coverage.has_overhead_percent()) return "overhead not measured yet";
+  if (!coverage.has_overhead_percent()) return "overhead not measured";
   const std::string text = fmt::format("overhead {:.1f} %", coverage.overhead_percent());
   if (coverage.overhead_interval_size() != 2) return text;
   return fmt::format("{} ({:.1f} .. {:.1f})", text, coverage.overhead_interval(0),
@@ -93,7 +100,7 @@ uint64_t StepsAtLevel(const Coverage& coverage, const std::string& level) {
 
 std::string WatchedText(const Verdict& verdict) {
   const Coverage& coverage = verdict.coverage();
-  std::string text = Counted(coverage.steps(), "step") + ByLevel(coverage) + ", " +
+  std::string text = Counted(coverage.steps(), "step") + ByLevel(verdict) + ", " +
                      Counted(coverage.tensors_checked(), "tensor") + ", " +
                      Counted(coverage.lost_events(), "record") + " lost";
   if (coverage.records_thinned() > 0) {

@@ -87,8 +87,8 @@ std::string TensorRows(const char* label,
 std::string LinkText(const Incident& incident, const Finding& link) {
   const std::string bad = BadWord(link.outputs());
   if (link.reach() == "loss")
-    return Printable(link.op()) + (link.op().empty() ? "loss " : ": loss ") +
-           (bad.empty() ? "not finite" : bad);
+    return Printable(link.op()) + (link.op().empty() ? "" : ": ") +
+           (bad.empty() ? "loss (not finite)" : "loss " + bad);
   if (std::string reached = ReachedText(incident, link); !reached.empty()) return reached;
   if (link.reach() == "buffer") return "buffer " + Printable(link.param());
   if (link.reach() == "metric")
@@ -121,7 +121,7 @@ std::string ThenText(const Incident& incident) {
   }
   const bool state_shown = text.find("optimizer's state") != std::string::npos;
   if (Reaches(incident, "optimizer_state") && !state_shown)
-    text += (text.empty() ? "" : " and ") + std::string("the optimizer's state");
+    text += (text.empty() ? "" : ", and ") + std::string("the optimizer's state");
   return text;
 }
 
@@ -158,7 +158,8 @@ std::string ReasonRows(const Incident& incident, int width) {
   }
   const Pattern& pattern = incident.pattern();
   std::string why = pattern.cause();
-  if (!pattern.evidence().empty()) why += " (" + pattern.evidence() + ")";
+  if (!pattern.evidence().empty())
+    why += why.ends_with(')') ? "; " + pattern.evidence() : " (" + pattern.evidence() + ")";
   return Row("why", Printable(why), width) + Row("do", Printable(pattern.fix()), width);
 }
 

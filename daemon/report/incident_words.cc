@@ -26,6 +26,10 @@ bool IsOpInDoubt(const Finding& origin) {
   return !origin.exact() && !(origin.unseen_size() == 1 && IsUnseen(origin, "turns"));
 }
 
+bool HasFiniteInputs(const Finding& origin) {
+  return !origin.inputs().empty() && BadWord(origin.inputs()).empty();
+}
+
 // Why it may not be the op that is named.
 std::string UnseenText(const Finding& origin) {
   const auto is = [&origin](const char* what) { return IsUnseen(origin, what); };
@@ -60,6 +64,8 @@ std::string UnseenText(const Finding& origin) {
   if (is("sampled")) return ", or an op before it whose result was read in part only";
   if (is("ops") || origin.unseen().empty()) return ", or an op before it that was not observed";
   if (is("level")) return ", or an op before it that ran while fewer ops were checked";
+  if (HasFiniteInputs(origin))
+    return ", whose recorded inputs are finite; another input may have been bad already";
   return ", unless an input was already bad: not all of its inputs were checked";
 }
 

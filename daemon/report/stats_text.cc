@@ -49,8 +49,9 @@ std::string StatsRow(const Verdict& verdict, int width_columns) {
   std::vector<std::string> parts;
   std::vector<std::string> moved;
   for (const ParameterReport& parameter : snapshot.parameters())
-    moved.push_back(Brief(parameter.update_ratio()) + " " + Named(parameter.name()));
-  if (!moved.empty()) parts.push_back("largest update/weight ratio " + Join(moved, ", "));
+    moved.push_back(Named(parameter.name()) + " " + Brief(parameter.update_ratio()));
+  if (!moved.empty())
+    parts.push_back("largest updates relative to the weights: " + Join(moved, ", "));
   if (stats.zero_gradient() > 0)
     parts.push_back(
         Some(stats.zero_gradient(), " with an all-zero gradient", stats.zero_gradient_names()));

@@ -44,6 +44,11 @@ std::string Brief(double number) {
   return fmt::format("{:.4g}", number);
 }
 
+std::string DayAndTime(const std::string& rfc3339) {
+  if (rfc3339.size() < 19 || rfc3339[10] != 'T') return Printable(rfc3339);
+  return Printable(rfc3339.substr(0, 10) + " " + rfc3339.substr(11, 8));
+}
+
 std::string Counted(uint64_t number, std::string_view singular) {
   return Grouped(number) + " " + std::string(singular) + (number == 1 ? "" : "s");
 }

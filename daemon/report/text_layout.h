@@ -30,6 +30,9 @@ inline constexpr size_t kLayerColumnsMax = 56;
 // 0.0312345 -> "0.03123"; NaN and Inf as words.
 [[nodiscard]] std::string Brief(double number);
 
+// "2026-11-23T21:40:02.123Z" -> "2026-11-23 21:40:02", which is in UTC.
+[[nodiscard]] std::string DayAndTime(const std::string& rfc3339);
+
 // "1 step", "2 steps".
 [[nodiscard]] std::string Counted(uint64_t number, std::string_view singular);
 

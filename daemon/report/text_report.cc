@@ -64,12 +64,6 @@ std::string EndRow(const Verdict& verdict, int width) {
   return "";
 }
 
-// "2026-11-23T21:40:02.123Z" -> "2026-11-23 21:40:02".
-std::string DayAndTime(const std::string& rfc3339) {
-  if (rfc3339.size() < 19 || rfc3339[10] != 'T') return Printable(rfc3339);
-  return Printable(rfc3339.substr(0, 10) + " " + rfc3339.substr(11, 8));
-}
-
 // Where, when and as what the process ran.
 std::string RanRow(const Verdict& verdict, int width) {
   const RunInfo& run = verdict.run();

@@ -23,6 +23,19 @@ await() {
 as_user() { runuser -u $user -- env -C /check HOME=/home/$user XDG_RUNTIME_DIR="/run/user/$(id -u $user)" "$@"; }
 has_anomaly() { curl -sf $metrics | grep -q '^nanwatch_anomalies_total{.*class="produce".* 1$'; }
 
+# That its sandbox is one: a user's systemd passes over what it may not set up.
+is_confined() {
+  local pid
+  pid=$(as_user systemctl --user show -P MainPID "$1")
+  grep -q '^CapBnd:[[:space:]]*0*$' "/proc/$pid/status" || fail "$1 of the user keeps capabilities"
+  for kind in user mnt; do
+    [[ $(readlink "/proc/$pid/ns/$kind") != $(readlink /proc/1/ns/$kind) ]] || fail "$1 of the user has no $kind namespace of its own"
+  done
+}
+exposure_of_user() {
+  as_user systemd-analyze --user security --offline=yes --threshold=30 --no-pager /usr/lib/systemd/user/"$1".service | tail -1
+}
+
 was_restarted() { [[ $(systemctl show -P NRestarts nanwatchd@$user) == 1 ]] && systemctl is-active nanwatchd@$user; }
 
 # systemd-nspawn puts a boot id of its own over the kernel's, which a unit with ProtectKernelTunables does not see. A host has
@@ -61,8 +74,29 @@ as_user nanwatch run -- "$python" train.py || fail "the training failed"
 await "the anomaly on /metrics" has_anomaly
 for unit in nanwatchd nanwatch-serve; do
   as_user systemctl --user is-active --quiet $unit || fail "$unit is not active"
+  is_confined $unit
   as_user systemctl --user stop $unit
   [[ $(as_user systemctl --user show -P Result $unit) == success ]] || fail "$unit of the user did not end well"
-  echo "$unit of the user: started, stopped"
+  exposure=$(exposure_of_user $unit) || fail "$unit of the user: $exposure"
+  echo "$unit of the user: confined, started, stopped, $exposure"
 done
+# A job in a unit of its own.
+mkdir -p /home/$user/.config/systemd/user
+printf '[Service]\nType=oneshot\nExecStart=/usr/bin/nanwatch run --verdict %%h/verdict.json -- %s /check/train.py\n' "$python" \
+  >/home/$user/.config/systemd/user/training.service
+chown -R $user: /home/$user/.config
+as_user systemctl --user daemon-reload
+as_user systemctl --user start training || fail "the training in a unit failed"
+grep -q '"verdict": *"anomaly"' /home/$user/verdict.json || fail "the verdict of the training in a unit is not an anomaly"
+echo "a training in a unit of the user: watched"
+# As the unit says for where user namespaces are forbidden.
+mkdir -p /home/$user/.config/systemd/user/nanwatchd.service.d
+printf '[Service]\nPrivateUsers=no\nCapabilityBoundingSet=~\n' >/home/$user/.config/systemd/user/nanwatchd.service.d/override.conf
+chown -R $user: /home/$user/.config
+as_user systemctl --user daemon-reload
+as_user systemctl --user start nanwatchd
+await "the daemon without a user namespace" as_user systemctl --user is-active nanwatchd
+as_user systemctl --user stop nanwatchd
+rm -r /home/$user/.config/systemd
+echo "nanwatchd of the user, PrivateUsers=no: started, stopped"
 echo "systemd: passed under systemd $(systemctl --version | head -1 | cut -d' ' -f2)"

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/clock.h"
@@ -39,15 +40,26 @@ HttpAnswer Unreadable(const Status& database) {
   return {.status = 503, .body = database.message() + "\n"};
 }
 
-Json RunAsJson(const TableRun& run) {
-  return RunJson({.id = run.id,
-                  .job = run.job,
-                  .run = run.run,
-                  .state = run.state,
-                  .state_text = run.state_text,
-                  .live = run.live,
-                  .step = run.step,
-                  .loss = run.loss});
+// Incidents that alarm.
+int64_t AlarmsOf(const std::map<std::string, TableJob>& jobs, const std::string& job) {
+  const auto found = jobs.find(job);
+  if (found == jobs.end()) return 0;
+  const std::vector<Incident>& incidents = found->second.incidents;
+  return std::count_if(incidents.begin(), incidents.end(),
+                       [](const Incident& incident) { return incident.severity() != "info"; });
+}
+
+Json RunAsJson(const TableRun& run, int64_t anomalies) {
+  Json json = RunJson({.id = run.id,
+                       .job = run.job,
+                       .run = run.run,
+                       .state = run.state,
+                       .state_text = run.state_text,
+                       .live = run.live,
+                       .step = run.step,
+                       .loss = run.loss});
+  json["job_anomalies"] = anomalies;
+  return json;
 }
 
 std::string TextOf(const Json& json) {
@@ -74,7 +86,7 @@ class Answers::Reader {
     all->text_metrics = MetricsText(table_->runs(), table_->jobs(), readable, MetricsFormat::kText);
     Json document = {{"schema", "nanwatch.runs/1"}, {"runs", Json::array()}};
     for (const TableRun& run : table_->runs()) {
-      document["runs"].push_back(RunAsJson(run));
+      document["runs"].push_back(RunAsJson(run, AlarmsOf(table_->jobs(), run.job)));
       all->names.emplace_back(run.id, run.job);
     }
     // Without it an empty list would say that there is no run.

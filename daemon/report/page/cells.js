@@ -64,15 +64,28 @@ function drawRow(context, grid, y, {left, cell, rowHeight}, styles) {
   context.fillText(middleCut(context, row.label, left - 8), 0, y * rowHeight + 12);
 }
 
+// 1, 2, 5, 10, 20, ...: the first that is this large.
+function roundStep(least) {
+  const power = Math.pow(10, Math.floor(Math.log10(Math.max(1, least))));
+  return power * [1, 2, 5, 10].find((factor) => factor * power >= least);
+}
+
+// Labels at round steps; where no column has two of these, at what columns begin with.
 function drawSteps(context, grid, {left, cell, width, height}) {
+  const last = grid.steps[grid.steps.length - 1] + grid.span - 1;
+  const distance = roundStep((last - grid.steps[0] + 1) * 80 / Math.max(1, width - left));
+  const round = grid.steps.map((begin) => Math.ceil(begin / distance) * distance);
+  const isIn = round.map((step, x) => step < grid.steps[x] + grid.span);
+  const labels = isIn.filter(Boolean).length > 1 ? round.map((step, x) => (isIn[x] ? step : null)) : grid.steps;
   context.fillStyle = color("--soft");
   let free = 0;
-  for (let x = 0; x < grid.steps.length; ++x) {
-    const at = left + x * cell, text = grouped(grid.steps[x]), wide = context.measureText(text).width;
-    if (at < free || at + wide > width) continue;
+  labels.forEach((step, x) => {
+    if (step === null) return;
+    const at = left + x * cell, text = grouped(step), wide = context.measureText(text).width;
+    if (at < free || at + wide > width) return;
     context.fillText(text, at, height - 5);
-    free = at + wide + 50;
-  }
+    free = at + wide + 12;
+  });
 }
 
 // `place`: the cell that the keys have chosen.
@@ -90,7 +103,8 @@ function drawGrid(canvas, grid, place) {
   context.strokeRect(shape.left + place.column * shape.cell, place.row * shape.rowHeight, Math.max(shape.cell, 3), shape.rowHeight - 1);
 }
 
-// grid: {rows: [{label, cells}], steps: [...], styleOf(character) -> {color, sign}, describe(row, column) -> text, title}
+// grid: {rows: [{label, cells}], steps: [where each column begins], span: steps a column, styleOf(character) -> {color, sign},
+// describe(row, column) -> text, title}
 function cellGrid(grid) {
   const canvas = el("canvas", {class: "grid", tabindex: 0, role: "img", "aria-label": grid.title + ". Arrow keys read cells; the table below has the figures."});
   const readout = el("p", {class: "readout"});
@@ -140,7 +154,7 @@ const HEADROOM = [[1, "none: it overflows"], [2, "less than 2 times"], [4, "2 to
 
 function headroomOf(character) {
   const level = character.charCodeAt(0) - 48;
-  return level < 0 ? null : level === 0 ? 1 : Math.pow(2, (level + 0.5) / 2);
+  return level < 0 ? null : level === 0 ? 1 : Math.pow(2, (level - 0.5) / 2);
 }
 
 function heatStyle(character) {
@@ -163,12 +177,12 @@ function heatSection(heat) {
   return section("heat", "Headroom by layer and step",
     el("p", {class: "note"}, "How many times larger a layer's largest result could be before it overflows its type. Blank: nothing was recorded there."
       + (heat.rows_left_out ? ` ${grouped(heat.rows_left_out)} layers with more headroom are left out.` : "")),
-    legend(styles), cellGrid({rows: heat.rows, steps: heat.steps, styleOf: heatStyle, describe, title: "Headroom by layer and step"}),
+    legend(styles), cellGrid({rows: heat.rows, steps: heat.steps, span: heat.steps_per_column, styleOf: heatStyle, describe, title: "Headroom by layer and step"}),
     tableBelow("Headroom as a table", () => table("Headroom by layer", [{title: "Layer"}, {title: "Least headroom", number: true}, {title: "At step", number: true, show: stepText}, {title: "Newest", number: true}], rows)));
 }
 
 const STRIP = {w: ["--cell-w", null, "watched, all finite"], i: ["--cell-i", null, "not watched"], s: ["--cell-s", "slash", "a GradScaler skipped the update"],
-               h: ["--cell-h", null, "a non-finite value that went no further, as a mask"],
+               h: ["--cell-h", null, "a non-finite value that did no harm, such as a mask"],
                b: ["--cell-b", "cross", "loss, gradients or parameters not finite"], ".": [null, null, "nothing recorded"]};
 
 function stripStyle(character) {
@@ -186,6 +200,6 @@ function stripSection(strip) {
   return section("strip", "Ranks by step",
     strip.rows_left_out ? el("p", {class: "note"}, `${grouped(strip.rows_left_out)} processes are left out.`) : null,
     legend(Object.keys(STRIP).map((key) => ({text: STRIP[key][2], style: () => stripStyle(key)}))),
-    cellGrid({rows: strip.rows, steps, styleOf: stripStyle, describe, title: "What each rank did, by step"}),
+    cellGrid({rows: strip.rows, steps, span: strip.steps_per_column, styleOf: stripStyle, describe, title: "What each rank did, by step"}),
     tableBelow("Ranks as a table", () => table("Ranks", [{title: "Rank", number: true}, {title: "Run"}, {title: "Steps recorded", number: true}, {title: "First bad step", number: true}], rows)));
 }

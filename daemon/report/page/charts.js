@@ -2,6 +2,7 @@
 // Series by step, drawn by dygraphs. All of them show the same steps: a zoom in one is a zoom in all.
 
 const charts = [];
+const zoomButtons = [];  // back to all steps: there while fewer are shown
 let everyStep = null;  // first and last step of all series
 
 function hasBand(series) {
@@ -25,6 +26,8 @@ function extremes(series) {
 // Behind the line: where incidents and warnings were, and where the value itself was not finite.
 function drawMarks(canvas, area, graph, series, marks) {
   canvas.save();
+  canvas.font = "12px sans-serif";
+  let line = 0, free = -Infinity;  // labels that would meet stand below each other
   for (const mark of marks) {
     const x = Math.round(graph.toDomXCoord(mark.x)) + 0.5;
     if (x < area.x || x > area.x + area.w) continue;
@@ -34,8 +37,9 @@ function drawMarks(canvas, area, graph, series, marks) {
     canvas.moveTo(x, area.y);
     canvas.lineTo(x, area.y + area.h);
     canvas.stroke();
-    canvas.font = "12px sans-serif";
-    canvas.fillText(mark.label, x + 3, area.y + 11);
+    line = x < free ? (line + 1) % 4 : 0;
+    free = x + canvas.measureText(mark.label).width + 6;
+    canvas.fillText(mark.label, x + 3, area.y + 11 + 13 * line);
   }
   canvas.setLineDash([]);
   canvas.fillStyle = color("--bad");
@@ -50,10 +54,10 @@ function drawMarks(canvas, area, graph, series, marks) {
   canvas.restore();
 }
 
-function zoomTogether(graph, window) {
-  for (const other of charts) {
-    if (other !== graph) other.updateOptions({dateWindow: window});
-  }
+function zoomTogether(window) {
+  const shown = [Math.max(window[0], everyStep[0]), Math.min(window[1], everyStep[1])];
+  for (const graph of charts) graph.updateOptions({dateWindow: shown});
+  for (const button of zoomButtons) button.hidden = shown[0] === everyStep[0] && shown[1] === everyStep[1];
 }
 
 function readoutOf(series, i) {
@@ -73,7 +77,7 @@ function optionsOf(series, marks, log, readout) {
            y: {axisLabelFormatter: brief, axisLabelWidth: 58, pixelsPerLabel: 34}},
     underlayCallback: (canvas, area, graph) => drawMarks(canvas, area, graph, series, marks),
     highlightCallback: (event, x, points, row) => { readout.textContent = readoutOf(series, row); },
-    zoomCallback: (from, to) => zoomTogether(null, [from, to]),
+    zoomCallback: (from, to) => zoomTogether([from, to]),
   };
 }
 
@@ -97,11 +101,13 @@ function chart(series, marks) {
   const [low, high] = extremes(series);
   plot.setAttribute("aria-label", `${series.title} by step: ${grouped(series.values)} values from ${brief(low)} to ${brief(high)}`
     + (series.bad.length ? `, not finite at step ${grouped(series.bad[0])}` : "") + ". Arrow keys read values; the table below has them.");
+  const allSteps = el("button", {type: "button", class: "plain", hidden: true, onclick: () => zoomTogether(everyStep)}, "Show all steps");
+  zoomButtons.push(allSteps);
   const state = {log: low > 0 && high / low > 1000, graph: null};
   const tools = el("p", {class: "tools"},
     low > 0 ? el("label", null, el("input", Object.assign({type: "checkbox", onchange: (event) => { state.log = event.target.checked; state.graph.updateOptions({logscale: state.log}); }},
       state.log ? {checked: true} : {})), " logarithmic") : null,
-    el("button", {type: "button", class: "plain", onclick: () => zoomTogether(null, everyStep)}, "Show all steps"));
+    allSteps);
   const draw = () => {
     if (state.graph === null) {
       state.graph = new Dygraph(plot, pointsOf(series), optionsOf(series, marks, state.log, readout));
@@ -126,14 +132,15 @@ function seriesSection(page) {
   if (page.series.length === 0) return null;
   const numbers = {incident: 0, warning: 0};
   const marks = page.marks.map((mark) => Object.assign({label: (mark.kind === "incident" ? "I" : "W") + String(++numbers[mark.kind])}, mark));
+  const byStep = [...marks].sort((a, b) => a.x - b.x);
   const first = Math.min(...page.series.map((series) => series.x[0]));
   const last = Math.max(...page.series.map((series) => series.x[series.x.length - 1]));
   everyStep = [first, Math.max(last, first + 1)];
   const thinned = page.series.some(hasBand);
   const many = page.series[0].processes > 1;
-  return section("series", "The training by step",
+  return section("series", "Training by step",
     thinned ? el("p", {class: "note"}, "The line is the mean of each column, the band reaches from its smallest to its largest value" + (many ? ", of all ranks." : "."),
       " \u25b2 below: a value that was not finite.") : page.series.some((series) => series.bad.length) ? el("p", {class: "note"}, "\u25b2 below: a value that was not finite.") : null,
     marks.length ? el("ul", {class: "legend"}, marks.slice(0, 12).map((mark) => el("li", null, `${mark.label}, step ${stepText(mark.step)}: `, foreign(mark.text)))) : null,
-    page.series.map((series) => chart(series, marks)));
+    page.series.map((series) => chart(series, byStep)));
 }

@@ -55,7 +55,7 @@ ReadingsByLayer Read(const StatsReport& stats, const RunSeries& series) {
 
 char CellOf(double headroom) {
   if (headroom <= 1) return kHeatLeast;
-  const double level = std::floor(2 * std::log2(headroom));
+  const double level = 1 + std::floor(2 * std::log2(headroom));
   return static_cast<char>(kHeatLeast + std::min<double>(level, kHeatMost - kHeatLeast));
 }
 
@@ -122,6 +122,7 @@ HeatMap HeatMapOf(const StatsReport& stats, const RunSeries& series, size_t colu
   std::sort(steps.begin(), steps.end());
   const int64_t first = steps.front();
   const int64_t width = ColumnWidth(first, steps.back(), columns_max);
+  map.steps_per_column = width;
   for (const int64_t step : steps) map.steps.push_back(first + (step - first) / width * width);
   map.steps.erase(std::unique(map.steps.begin(), map.steps.end()), map.steps.end());
   for (const LayerReadings& layer : layers) map.rows.push_back(RowOf(layer, map.steps, width));

@@ -15,10 +15,11 @@
 
 namespace nanwatch {
 
-// A cell is one character: '0' is a headroom of 1 or less, and each one after it (in ASCII) a factor
-// of the square root of 2 more; kHeatUnknown where nothing is stored.
+// A cell is one character. '0' is a headroom of 1 or less: it overflows. '1' is above 1 and less than
+// the square root of 2, and each one after it (in ASCII) a factor of that root more. kHeatUnknown
+// where nothing is stored.
 inline constexpr char kHeatLeast = '0';
-inline constexpr char kHeatMost = '0' + 62;
+inline constexpr char kHeatMost = '0' + 63;
 inline constexpr char kHeatUnknown = '!';
 
 struct HeatRow {
@@ -30,9 +31,10 @@ struct HeatRow {
 };
 
 struct HeatMap {
-  std::vector<int64_t> steps;  // where each column begins
-  std::vector<HeatRow> rows;   // in the order of the model
-  size_t rows_left_out = 0;    // those with the most headroom
+  std::vector<int64_t> steps;    // where each column begins
+  int64_t steps_per_column = 1;  // columns without a reading are left out
+  std::vector<HeatRow> rows;     // in the order of the model
+  size_t rows_left_out = 0;      // those with the most headroom
 };
 
 // From the snapshots of one run and its steps. Empty where neither has a layer.

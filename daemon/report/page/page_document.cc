@@ -25,11 +25,14 @@ constexpr int kIncidentsMax = 100;
 
 Json VerdictJson(const Verdict& verdict) {
   const VerdictWords words = WordsOf(verdict);
-  return {{"word", words.word},
-          {"sentence", PageText(Unglued(words.sentence))},
-          {"why", Unglued(words.why)},
-          {"evidence", words.evidence},
-          {"remedy", Unglued(words.remedy)}};
+  std::string where;
+  if (words.word == "ANOMALY") {
+    const Finding& origin = verdict.incidents(0).origin();
+    where = SiteText(origin) + (origin.source().empty() ? "" : ", " + origin.source());
+  }
+  return {{"word", words.word},         {"sentence", PageText(Unglued(words.sentence))},
+          {"where", PageText(where)},   {"why", Unglued(words.why)},
+          {"evidence", words.evidence}, {"remedy", Unglued(words.remedy)}};
 }
 
 Json Pair(const char* label, std::string value) {
@@ -41,6 +44,20 @@ std::string EndText(const RunInfo& run) {
     return "killed by signal " + std::to_string(run.signal());
   if (run.has_exit_code()) return "exit status " + std::to_string(run.exit_code());
   return "";
+}
+
+std::string TimeText(const std::string& rfc3339) {
+  return rfc3339.empty() ? "" : DayAndTime(rfc3339) + " UTC";
+}
+
+// "train.py on node7, run 7f3a21c0, 2026-11-26 11:40:02 UTC": which job this is.
+std::string AboutText(const PageFacts& facts) {
+  const RunInfo& run = facts.verdict.run();
+  std::string text = run.program().empty() ? facts.job : Shorten(run.program(), 60);
+  if (!run.host().empty()) text += " on " + run.host();
+  if (!run.id().empty()) text += ", run " + ShortId(run.id());
+  if (!run.started_at().empty()) text += ", started " + TimeText(run.started_at());
+  return text;
 }
 
 Json RunJson(const PageFacts& facts) {
@@ -58,8 +75,8 @@ Json RunJson(const PageFacts& facts) {
     add("Rank", std::to_string(run.rank()) + " of " + std::to_string(run.world_size()));
   if (facts.verdict.runs_size() > 1) add("Processes", std::to_string(facts.verdict.runs_size()));
   add("Host", run.host());
-  add("Started", run.started_at());
-  add("Ended", run.has_ended_at() ? run.ended_at() : "");
+  add("Started", TimeText(run.started_at()));
+  add("Ended", run.has_ended_at() ? TimeText(run.ended_at()) : "");
   add("Result", EndText(run));
   add("torch", run.torch());
   add("Python", run.python());
@@ -73,7 +90,9 @@ Json IncidentsJson(const Verdict& verdict) {
   for (const Incident& incident : verdict.incidents()) {
     if (rows.size() == kIncidentsMax) break;
     const Finding& origin = incident.origin();
-    const IncidentReason reason = ReasonOf(incident);
+    std::string remedy = ReasonOf(incident).remedy;
+    if (incident.severity() == "info") remedy = "nothing: it did no harm";
+    if (!incident.expected_by().empty()) remedy = RuleText(incident);
     rows.push_back({{"severity", incident.severity()},
                     {"step", origin.step()},
                     {"rank", origin.rank()},
@@ -85,8 +104,7 @@ Json IncidentsJson(const Verdict& verdict) {
                                        : std::vector<std::string>(incident.reach().begin(),
                                                                   incident.reach().end()))},
                     {"findings", incident.count()},
-                    {"rule", PageText(incident.expected_by())},
-                    {"remedy", PageText(reason.remedy)}});
+                    {"remedy", PageText(remedy)}});
   }
   return rows;
 }
@@ -114,7 +132,7 @@ Json CheckpointsJson(const Verdict& verdict) {
                     {"state", saved.state()},
                     {"step", saved.step()},
                     {"rank", saved.rank()},
-                    {"saved_at", saved.saved_at()},
+                    {"saved_at", TimeText(saved.saved_at())},
                     {"tensors", saved.tensors()},
                     {"bad", saved.bad()},
                     {"unread", saved.unread()},
@@ -207,9 +225,11 @@ Json CoverageJson(const Verdict& verdict) {
 }  // namespace
 
 Json PageDocument(const PageFacts& facts) {
-  Json page = {{"schema", "nanwatch.page/1"}, {"version", facts.version},
-               {"made_at", facts.made_at},    {"live", facts.live},
-               {"job", PageText(facts.job)},  {"program", PageText(facts.verdict.run().program())}};
+  Json page = {
+      {"schema", "nanwatch.page/1"},        {"version", facts.version},
+      {"made_at", TimeText(facts.made_at)}, {"live", facts.live},
+      {"job", PageText(facts.job)},         {"program", PageText(facts.verdict.run().program())},
+      {"about", PageText(AboutText(facts))}};
   page["verdict"] = VerdictJson(facts.verdict);
   page["path"] = PathJson(facts.verdict);
   page["origin"] = OriginJson(facts);

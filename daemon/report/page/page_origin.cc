@@ -89,6 +89,15 @@ Json OpsJson(const Ops& ops) {
   return rows;
 }
 
+// What makes an origin exact differs with its class. Why one is not stands in what happened.
+std::string CertaintyText(const Finding& origin) {
+  if (!origin.exact()) return "no";
+  if (origin.class_() == "external" || origin.class_() == "received")
+    return "yes: it was read in full where it came in, before any op used it";
+  if (origin.class_() == "inf_to_nan") return "yes: every input was read, and none held a NaN";
+  return "yes: every input was read and was finite";
+}
+
 Json RowsJson(const Finding& origin) {
   Json rows = Json::array();
   const auto add = [&rows](const char* label, const std::string& value) {
@@ -99,7 +108,7 @@ Json RowsJson(const Finding& origin) {
   add("When", StepInFull(origin));
   add("Line", origin.source());
   for (const std::string& caller : origin.callers()) add("Called by", caller);
-  add("Certain", origin.exact() ? "yes: every input was read and was finite" : "no");
+  add("Certain", CertaintyText(origin));
   add("Rank", std::to_string(origin.rank()));
   add("Device", origin.device());
   add("Samples", SamplesText(origin));

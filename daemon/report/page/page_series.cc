@@ -152,7 +152,10 @@ Json HeatJson(const PageFacts& facts) {
                     {"newest", Rounded(row.newest)},
                     {"cells", row.cells}});
   }
-  return {{"steps", map.steps}, {"rows", std::move(rows)}, {"rows_left_out", map.rows_left_out}};
+  return {{"steps", map.steps},
+          {"steps_per_column", map.steps_per_column},
+          {"rows", std::move(rows)},
+          {"rows_left_out", map.rows_left_out}};
 }
 
 Json StripJson(const PageFacts& facts) {

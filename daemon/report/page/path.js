@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The path of the bad value as boxes and arrows, in rows from left to right; below each other where it is narrow.
 
-const BOX = {height: 62, gap: 34, least: 240};
+const BOX = {height: 62, gap: 34, least: 300};
 
 // `text` cut to `room` pixels of a font in which every character is `wide` pixels.
 function fitted(text, room, wide) {
@@ -11,11 +11,24 @@ function fitted(text, room, wide) {
   return text.slice(0, head) + "\u2026" + text.slice(text.length - (most - 1 - head));
 }
 
+// What the picture shows: of many ops in a row that merely carried the value on, the first, the last and how many lie between.
+function withoutMiddles(links) {
+  const shown = [];
+  for (let i = 0; i < links.length; ) {
+    let end = i;
+    while (i > 0 && end < links.length && !links[end].reach) ++end;
+    if (end - i > 3) shown.push(links[i], {title: `${end - i - 2} ops between`, under: "in the table below"}, links[end - 1]);
+    else shown.push(...links.slice(i, Math.max(end, i + 1)));
+    i = Math.max(end, i + 1);
+  }
+  return shown;
+}
+
 function boxOf(link, i, x, y, width) {
   const kind = i === 0 ? "origin" : link.reach ? "reached" : "carried";
-  const sign = i === 0 ? "\u2716" : link.reach ? "\u25c6" : "\u25b8";
-  const under = [link.layer || link.line, link.step >= 0 ? `step ${link.step}` : "", link.bad].filter(Boolean).join(", ");
-  return svg("g", {class: kind, transform: `translate(${x} ${y})`},
+  const sign = i === 0 ? "\u2716" : link.reach ? "\u25c6" : link.under ? "\u2026" : "\u25b8";
+  const under = link.under || [link.layer || link.line, link.step >= 0 ? `step ${link.step}` : "", link.bad].filter(Boolean).join(", ");
+  return svg("g", {class: kind, transform: `translate(${x + 1} ${y})`},
     svg("title", null, [i === 0 ? "origin" : "", link.title, under].filter(Boolean).join(": ")),
     svg("rect", {width, height: BOX.height, rx: 6}),
     svg("text", {class: "sign", x: 12, y: 25}, sign),
@@ -52,7 +65,8 @@ function drawPath(links, holder) {
 function pathSection(links) {
   if (links.length === 0) return null;
   const holder = el("div", {class: "path"});
-  drawings.push(() => drawPath(links, holder));
+  const shown = withoutMiddles(links);
+  drawings.push(() => drawPath(shown, holder));
   const rows = links.map((link, i) => [i + 1, link.title, link.op, link.layer, link.class, link.phase, link.reach || "activation", link.bad, link.step, link.rank, link.line]);
   return section("path", "From the origin to what it reached", holder,
     el("p", {class: "note"}, "\u2716 origin, \u25b8 carried on, \u25c6 reached the loss, a gradient, a parameter, a state or a buffer"),

@@ -4,9 +4,14 @@
 
 function runsTable(runs) {
   const link = (run) => el("a", {href: "/runs/" + encodeURIComponent(run)}, run.slice(0, 8));
-  const rows = runs.map((run) => [run.id, run.program, run.job, run.rank, run.host, run.state, run.level, run.step < 0 ? null : run.step, run.loss, run.findings, run.started_at]);
-  return table("Runs, newest first", [{title: "Run", show: link}, {title: "Program"}, {title: "Job"}, {title: "Rank", number: true}, {title: "Host"}, {title: "State"}, {title: "Level"},
-    {title: "Step", number: true}, {title: "Loss", number: true}, {title: "Findings", number: true}, {title: "Started (UTC)", show: (time) => time.slice(0, 19).replace("T", " ")}], rows);
+  const alarm = (text) => el("span", {class: "severity critical"}, text);
+  const anomalies = (count) => (count > 0 ? alarm(`\u2716 ${grouped(count)}`) : "0");
+  const loss = (value) => (value === null || Number.isFinite(numberOf(value)) ? brief(value) : alarm(brief(value)));
+  const state = (text) => text.replace(/^ended, (?=\d)/, "ended, status ");
+  const rows = runs.map((run) => [run.id, run.program, run.job_anomalies, run.step < 0 ? null : run.step, run.loss, state(run.state), run.job, run.rank, run.host, run.level, run.findings, run.started_at]);
+  return table("Runs, newest first", [{title: "Run", show: link}, {title: "Program"}, {title: "Anomalies", number: true, show: anomalies}, {title: "Step", number: true},
+    {title: "Loss", number: true, show: loss}, {title: "State"}, {title: "Job"}, {title: "Rank", number: true}, {title: "Host"}, {title: "Level"}, {title: "Findings", number: true},
+    {title: "Started (UTC)", show: (time) => el("span", {class: "moment"}, time.slice(0, 16).replace("T", " "))}], rows, {cards: true});
 }
 
 async function renewRuns(before) {

@@ -4,8 +4,8 @@
 const SIGNS = {ANOMALY: "\u2716", EXPECTED: "\u2713", CLEAN: "\u2713", UNKNOWN: "?"};
 
 function verdictSection(page) {
-  const {word, sentence, why, evidence, remedy} = page.verdict;
-  const rows = [["Why", why], ["Seen", evidence], ["What to do", remedy === "" && word !== "ANOMALY" ? "nothing" : remedy]].filter(([, text]) => text);
+  const {word, sentence, where, why, evidence, remedy} = page.verdict;
+  const rows = [["Where", where], ["Why", why], ["Seen", evidence], ["What to do", remedy === "" && word !== "ANOMALY" ? "nothing" : remedy]].filter(([, text]) => text);
   return el("section", {id: "verdict", class: "verdict " + word, "aria-labelledby": "verdict-title", tabindex: -1},
     el("p", {class: "word"}, `${SIGNS[word] || "?"} ${word}`),
     el("h1", {id: "verdict-title"}, foreign(sentence.charAt(0).toUpperCase() + sentence.slice(1) + ".")),
@@ -26,7 +26,7 @@ function tensorTable(tensors) {
   const rows = tensors.map((t) => [t.side + (t.role ? " " + t.role : ""), t.dtype, t.shape, t.numel, t.nan, t.pos_inf, t.neg_inf, t.min, t.max, t.mean, t.first_bad]);
   return table("Inputs and outputs", [{title: "Tensor"}, {title: "Type"}, {title: "Shape"}, {title: "Elements", number: true}, {title: "NaN", number: true},
     {title: "+Inf", number: true}, {title: "-Inf", number: true}, {title: "Smallest finite", number: true}, {title: "Largest finite", number: true},
-    {title: "Mean", number: true}, {title: "First bad at"}], rows, {sorts: false});
+    {title: "Mean", number: true}, {title: "First bad at"}], rows, {sorts: false, cards: true});
 }
 
 function opsTable(caption, ops) {
@@ -51,14 +51,14 @@ function severity(word) {
 function incidentsSection(page) {
   const parts = [];
   if (page.incidents.length > 1 || (page.incidents.length === 1 && page.verdict.word !== "ANOMALY")) {
-    const rows = page.incidents.map((i) => [i.severity, i.step, i.rank, i.what, i.where, i.line, i.reach.join(", "), i.findings, i.rule || i.remedy]);
+    const rows = page.incidents.map((i) => [i.severity, i.step, i.rank, i.what, i.where, i.line, i.reach.join(", "), i.findings, i.remedy]);
     parts.push(table("Incidents, most important first", [{title: "Severity", show: severity}, {title: "Step", number: true, show: stepText}, {title: "Rank", number: true},
-      {title: "What"}, {title: "Where"}, {title: "Line"}, {title: "Reached"}, {title: "Findings", number: true}, {title: "What to do, or the rule that expects it"}], rows));
+      {title: "What"}, {title: "Where"}, {title: "Line"}, {title: "Reached"}, {title: "Findings", number: true}, {title: "What to do"}], rows, {cards: true}));
   }
   if (page.warnings.length) {
     const rows = page.warnings.map((w) => [w.severity, w.step, w.rank, w.id, w.evidence, w.cause, w.remedy, w.param]);
     parts.push(table("Warnings, by step", [{title: "Severity", show: severity}, {title: "Step", number: true, show: stepText}, {title: "Rank", number: true}, {title: "Warning"},
-      {title: "Seen"}, {title: "Cause"}, {title: "What to do"}, {title: "Layer or parameter"}], rows));
+      {title: "Seen"}, {title: "Cause"}, {title: "What to do"}, {title: "Layer or parameter"}], rows, {cards: true}));
   }
   return parts.length ? section("incidents", page.warnings.length ? "Incidents and warnings" : "All incidents", parts) : null;
 }
@@ -66,9 +66,9 @@ function incidentsSection(page) {
 function checkpointsSection(checkpoints) {
   if (checkpoints.length === 0) return null;
   const rows = checkpoints.map((c) => [c.file || "(in memory)", c.state, c.step, c.rank, c.saved_at, c.tensors, c.bad, c.unread, c.first_bad]);
-  return section("checkpoints", "Checkpoints", table("What the program saved, as it was then", [{title: "File"}, {title: "State"},
+  return section("checkpoints", "Checkpoints", table("What the program saved, checked as it was saved", [{title: "File"}, {title: "State"},
     {title: "After steps", number: true, show: stepText}, {title: "Rank", number: true}, {title: "Saved at"}, {title: "Tensors", number: true},
-    {title: "Bad", number: true}, {title: "Not read", number: true}, {title: "First bad"}], rows));
+    {title: "Bad", number: true}, {title: "Not read", number: true}, {title: "First bad"}], rows, {cards: true}));
 }
 
 function snapshotsSection(snapshots) {
@@ -94,7 +94,8 @@ function render(page) {
   drawings.length = 0;
   for (const graph of charts) graph.destroy();
   charts.length = 0;
-  document.getElementById("about").replaceChildren(foreign(page.program || page.job), page.live ? ", running now" : "");
+  zoomButtons.length = 0;
+  document.getElementById("about").replaceChildren(foreign(page.about), page.live ? ", running now" : "");
   const parts = [verdictSection(page), pathSection(page.path), originSection(page.origin), incidentsSection(page), checkpointsSection(page.checkpoints), seriesSection(page), heatSection(page.heat),
     stripSection(page.strip), snapshotsSection(page.snapshots), coverageSection(page.coverage), section("run", "The run", pairs(page.run))];
   document.getElementById("page").replaceChildren(...parts.filter(Boolean));

@@ -3,21 +3,31 @@
 
 const ROWS_AT_ONCE = 100;
 
-// columns: [{title, number: whether it is one, show: value -> text or node}], rows: [[value, ...]].
+// columns: [{title, number: whether it is one, show: value -> text or node}], rows: [[value, ...]]. options: `sorts`; `cards`: on a
+// telephone each row is a card, because its texts matter more than its columns.
 function table(caption, columns, rows, options) {
-  const sorts = (options || {}).sorts !== false && rows.length > 1;
+  const {sorts: mayBeSorted = true, cards = false} = options || {};
+  const sorts = mayBeSorted && rows.length > 1;
+  // A card is no table to a browser; roles keep it one to a screen reader.
+  const role = (name) => (cards ? {role: name} : {});
   const state = {rows, shown: ROWS_AT_ONCE, column: -1, descending: false, words: ""};
   const body = el("tbody");
   const note = el("p", {class: "note"});
   const more = el("button", {type: "button", class: "plain", onclick: () => { state.shown = Infinity; show(); }}, "Show all rows");
 
+  // Where a name may go on in the next line.
+  function broken(text) {
+    const parts = String(text).split(/(?<=[._/]|::)/);
+    return el("bdi", null, parts.flatMap((part, i) => (i > 0 ? [el("wbr"), part] : [part])));
+  }
   function cell(column, value) {
     const text = column.show ? column.show(value) : column.number ? brief(value) : value;
-    return el("td", {class: column.number ? "number-cell" : "text-cell"}, text instanceof Node ? text : column.number ? text : foreign(text));
+    const shape = (column.number ? "number-cell" : "text-cell") + (text === "" ? " none" : "");
+    return el("td", {class: shape, "data-label": cards ? column.title : null, ...role("cell")}, text instanceof Node ? text : column.number ? text : broken(text));
   }
   function show() {
     const found = state.words ? state.rows.filter((row) => row.some((value) => String(value).toLowerCase().includes(state.words))) : state.rows;
-    body.replaceChildren(...found.slice(0, state.shown).map((row) => el("tr", null, columns.map((column, i) => cell(column, row[i])))));
+    body.replaceChildren(...found.slice(0, state.shown).map((row) => el("tr", role("row"), columns.map((column, i) => cell(column, row[i])))));
     const hidden = Math.max(0, found.length - state.shown);
     more.hidden = hidden === 0;
     note.textContent = hidden > 0 ? `${grouped(hidden)} more rows` : "";
@@ -32,7 +42,7 @@ function table(caption, columns, rows, options) {
     show();
   }
   const heads = columns.map((column, i) => {
-    const head = el("th", {scope: "col", class: column.number ? "number-cell" : null});
+    const head = el("th", {scope: "col", class: column.number ? "number-head" : null, ...role("columnheader")});
     head.append(sorts ? el("button", {type: "button", onclick: () => sortBy(i, head)}, column.title) : column.title);
     return head;
   });
@@ -41,7 +51,7 @@ function table(caption, columns, rows, options) {
     ? el("p", {class: "tools"}, el("label", null, "Find ", el("input", {type: "search", oninput: (event) => { state.words = event.target.value.toLowerCase(); show(); }})))
     : null;
   return el("div", null, search, el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": caption},
-    el("table", null, el("caption", null, caption), el("thead", null, el("tr", null, heads)), body)), note, more);
+    el("table", {class: cards ? "cards" : null, ...role("table")}, el("caption", null, caption), el("thead", null, el("tr", role("row"), heads)), body)), note, more);
 }
 
 // What is not known comes last, whichever way it is sorted.

@@ -48,7 +48,7 @@ TEST(IncidentFacts, RangeOfATensorWithoutFiniteValuesIsUnknown) {
 TEST(IncidentFacts, LimitIsThatOfTheElementType) {
   Incident incident;
   TensorStats& output = WithNan(*incident.mutable_origin()->add_outputs(), 0, 4);
-  for (const auto& [dtype, limit] : {std::pair{"float16", "65504"},
+  for (const auto& [dtype, limit] : {std::pair{"float16", "65,504"},
                                      {"bfloat16", "3.39e+38"},
                                      {"float32", "3.403e+38"},
                                      {"float8_e4m3fn", "448"}}) {
@@ -65,8 +65,10 @@ TEST(IncidentFacts, LimitIsThatOfTheElementType) {
 TEST(IncidentFacts, LargeNumbersLoseTheirFraction) {
   Incident incident;
   TensorStats& output = WithNan(*incident.mutable_origin()->add_outputs(), 0, 4);
-  for (const auto& [number, text] : {std::pair{72000.0, "72000"},
-                                     {110865.25, "110865"},
+  for (const auto& [number, text] : {std::pair{72000.0, "72,000"},
+                                     {110865.25, "110,865"},
+                                     {-1234, "-1,234"},
+                                     {999, "999"},
                                      {120.5, "120.5"},
                                      {0.0001234, "0.0001234"},
                                      {3e37, "3e+37"}}) {

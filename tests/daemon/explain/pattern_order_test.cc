@@ -17,7 +17,7 @@ TEST(PatternOrder, CastIsToldWithTheValueBeforeIt) {
         .Output(WithPosInf(Half(Tensor({4, 8}))));
   });
   EXPECT_EQ(pattern.id(), "cast-overflow");
-  EXPECT_EQ(pattern.evidence(), "largest value 72000, largest float16 65504; 1 of 32 values");
+  EXPECT_EQ(pattern.evidence(), "largest value 72,000, largest float16 65,504; 1 of 32 values");
 }
 
 TEST(PatternOrder, CastWhoseInputNobodySaw) {

@@ -18,7 +18,7 @@ TEST(Patterns, SoftmaxOverAFullyMaskedRow) {
         .Output(WithNan(Tensor({8, 4, 32, 32}), 1024, 12288));
   });
   EXPECT_EQ(pattern.id(), "softmax-fully-masked-row");
-  EXPECT_EQ(pattern.evidence(), "first such row at [3, 0, 0, 0]; 11264 of 32768 scores are -Inf");
+  EXPECT_EQ(pattern.evidence(), "first such row at [3, 0, 0, 0]; 11,264 of 32,768 scores are -Inf");
 }
 TEST(Patterns, SoftmaxOverAFullyMaskedRowWhoseInputNobodySaw) {
   const Pattern pattern = PatternOfLoss([](ValueBuilder& value) {

@@ -36,6 +36,21 @@ Verdict OfProgram(const std::string& program) {
   return verdict;
 }
 
+TEST(IncidentWords, DoubtOfInputsDoesNotContradictThoseThatAreShown) {
+  Finding origin = Example().origin();
+  origin.set_class_("produce");
+  origin.set_exact(false);
+  origin.add_unseen("inputs");
+  EXPECT_THAT(WhatText(origin), EndsWith("unless an input was already bad: not all of its inputs "
+                                         "were checked"));
+  TensorStats& input = *origin.add_inputs();
+  EXPECT_EQ(WhatText(origin),
+            "aten::_softmax, whose recorded inputs are finite; another input may "
+            "have been bad already");
+  input.set_nan(1);
+  EXPECT_THAT(WhatText(origin), HasSubstr("unless an input was already bad"));
+}
+
 TEST(IncidentWords, AnIncidentIsOneSentence) {
   EXPECT_EQ(IncidentLine(OfProgram("train.py"), Example()),
             "ANOMALY train.py, run 7f3a21c0, rank 2: step 1,117, forward, encoder.0.self_attn, "

@@ -56,11 +56,12 @@ Verdict CleanOf(const RunFacts& facts) {
 
 TEST(StatsText, ACleanReportNamesTheLargestUpdatesAndWhatHasNoGradient) {
   const std::string report = TextReport(CleanOf(Looked()), {.width_columns = 400});
-  EXPECT_THAT(report,
-              HasSubstr("updates   step 300, SGD, 4 parameters, 2 left out (2 on a GPU): largest "
-                        "update/weight ratio 0.025 head.weight, 0.0125 dead.weight, 0.0125 "
-                        "lost.weight; 1 with an all-zero gradient (dead.weight); 1 without a "
-                        "gradient (lost.weight)"));
+  EXPECT_THAT(
+      report,
+      HasSubstr("updates   step 300, SGD, 4 parameters, 2 left out (2 on a GPU): largest "
+                "updates relative to the weights: head.weight 0.025, dead.weight 0.0125, "
+                "lost.weight 0.0125; 1 with an all-zero gradient (dead.weight); 1 without a "
+                "gradient (lost.weight)"));
 }
 
 TEST(StatsText, OnlyTheFirstNamesOfManyAreTold) {

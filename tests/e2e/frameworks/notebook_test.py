@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -18,6 +19,12 @@ try:
     from jupyter_client.manager import KernelManager
 except ImportError:
     KernelManager = None
+try:
+    import nbformat
+    from jupyter_client.manager import AsyncKernelManager
+    from nbclient import NotebookClient
+except ImportError:
+    NotebookClient = None
 
 ANSWER_S = 600
 AT_ONCE_S = 5  # `attach --wait` waits ten by default
@@ -273,6 +280,32 @@ class Notebook(unittest.TestCase):
         # 19 steps of the second cell alone: with the pause they would be fewer than 14 a second.
         if row["steps_per_second"] is not None:
             self.assertGreater(row["steps_per_second"], 20 / 3)
+
+    @unittest.skipUnless(NotebookClient, "nbclient is not installed")
+    def test_a_notebook_that_nbclient_runs_is_attached_to_while_it_runs(self):
+        folder = self.workplace.folder / "notebook"
+        (folder / "config").mkdir(parents=True)
+        pid, attached = folder / "pid", folder / "attached"
+        waiting = (TRAINING.format(number=1, steps=1_000_000, at=-1) + f"    pathlib.Path({str(pid)!r} + '.new').write_text(str(os.getpid()))\n"
+                   f"    os.rename({str(pid)!r} + '.new', {str(pid)!r})\n    if os.path.exists({str(attached)!r}): break\n")
+        cells = [SET_UP + "import pathlib\n", NET, waiting, TRAINING.format(number=2, steps=5, at=2) + "print(loss.item())"]
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell.strip("\n")) for cell in cells])
+        manager = AsyncKernelManager(transport="ipc", ip=str(folder / "socket"), connection_file=str(folder / "connection.json"))
+        manager.kernel_cmd = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        environment = self.workplace.watched | {"IPYTHONDIR": str(folder / "config"), "JUPYTER_RUNTIME_DIR": str(folder), "LD_PRELOAD": str(PRELOAD), "NANWATCH_LEVEL": "idle"}
+        client = NotebookClient(notebook, timeout=ANSWER_S, km=manager)
+        running = threading.Thread(target=client.execute, kwargs={"env": environment, "cwd": str(folder)})
+        running.start()
+        await_condition(pid.exists, "the notebook trains", ANSWER_S)
+        ran = subprocess.run([NANWATCH, "attach", pid.read_text(), "--json"], env=self.workplace.watched, capture_output=True, text=True, timeout=ANSWER_S)
+        attached.touch()
+        running.join(ANSWER_S)
+        target, = json.loads(ran.stdout)["targets"]
+        self.assertTrue(target["applied"], ran.stdout + ran.stderr)
+        self.assertEqual([output.text for output in notebook.cells[3].outputs], ["nan\n"], "the notebook's own output, and nothing of ours")
+        sources = [incident["origin"]["source"] for incident in json.loads(self.workplace.tool("report", pid.read_text(), "--json"))["incidents"]
+                   if incident["origin"]["op"] == "aten::log"]
+        self.assertEqual(sources, [f"In[2]:{LINE} in forward"])
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ TO_HALF = "return x + h.to(torch.float16).float()"
 
 
 class Casts(PatternTest):
-    @triggers("cast-overflow", "largest value 72000, largest float16 65504; 48 of 48 values", op="aten::_to_copy", layer="layer", step=2)
+    @triggers("cast-overflow", "largest value 72,000, largest float16 65,504; 48 of 48 values", op="aten::_to_copy", layer="layer", step=2)
     def test_activation_cast_to_float16(self):
         return program(SEEN + "h = x * 0 + (72000 if step == 2 else 1)\n" + TO_HALF)
 
-    @triggers("cast-overflow", "7 of 48 values beyond 65504, the largest float16, first at [1, 4]", op="aten::_to_copy")
+    @triggers("cast-overflow", "7 of 48 values beyond 65,504, the largest float16, first at [1, 4]", op="aten::_to_copy")
     def test_activation_cast_to_float16_of_a_job_whose_inputs_are_not_seen(self):
         return program("h = x * (72000 if step == 2 else 1)\n" + TO_HALF)
 
@@ -21,7 +21,7 @@ class Casts(PatternTest):
     def test_double_cast_to_bfloat16(self):
         return program("h = x.double() * (1e39 if step == 2 else 1)\nreturn x + h.to(torch.bfloat16).float()")
 
-    @triggers("cast-overflow", "values beyond 57344, the largest float8_e5m2", op="aten::_to_copy")
+    @triggers("cast-overflow", "values beyond 57,344, the largest float8_e5m2", op="aten::_to_copy")
     def test_activation_cast_to_float8(self):
         return program("h = x * (3e5 if step == 2 else 1)\nreturn x + h.to(torch.float8_e5m2).float()")
 
@@ -183,7 +183,7 @@ class Growth(PatternTest):
     def test_one_number_of_zero_to_a_negative_power(self):
         return program(loss="loss = F.mse_loss(model(x), y) + torch.zeros(()) ** (-1 if step == 2 else 1)")
 
-    @triggers("infinite-power", "arguments from 10000000000 to 10000000000", op="aten::pow", layer="layer")
+    @triggers("infinite-power", "arguments from 10,000,000,000 to 10,000,000,000", op="aten::pow", layer="layer")
     def test_high_power_of_a_job_whose_inputs_are_seen(self):
         return program(SEEN + "return (x * 0 + (1e10 if step == 2 else 1)) ** 5")
 

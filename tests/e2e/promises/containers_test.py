@@ -72,6 +72,13 @@ def bwrap(folder, shared_memory, own_pids=True, shown=()):
     return words + ["--bind", str(folder), str(folder), "--chdir", str(folder)]
 
 
+def small_bwrap(folder):
+    """A container as Docker makes one: no privilege, a /dev/shm of its own with 64 MB."""
+    words = bwrap(folder, "/dev/shm")
+    own = words.index("/dev/shm") - 1
+    return [words[0], "--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL", *words[1:own], "--size", str(64 << 20), "--tmpfs", "/dev/shm", *words[own + 3:]]
+
+
 def may_make_containers():
     if shutil.which("bwrap") is None:
         return False
@@ -185,6 +192,22 @@ class Containers(unittest.TestCase):
             clean = self.train(self.container(f"clean{i}"), bad=False)
             self.check(bad, bad=True)
             self.check(clean, bad=False)
+
+    def test_one_without_privileges_and_with_64_mb_of_shared_memory(self):
+        folder = self.workplace.folder / "unprivileged"
+        folder.mkdir()
+        (folder / "train.py").write_text(TRAINING.replace("BAD", "3"))
+        script = (f"grep CapEff /proc/self/status > facts; id -u >> facts; df --output=size -B1 /dev/shm >> facts; "
+                  f"{NANWATCH} run --verdict verdict.json -- {sys.executable} {folder}/train.py; df --output=used -B1 /dev/shm >> facts")
+        ran = subprocess.run([*small_bwrap(folder), "/bin/bash", "-c", script], env=self.workplace.bare | {"HOME": str(folder)}, capture_output=True, text=True,
+                             timeout=DEADLINE_S)
+        facts = (folder / "facts").read_text().split()
+        self.assertEqual(facts[:5], ["CapEff:", "0000000000000000", "1000", "1B-blocks", str(64 << 20)], ran.stderr)
+        self.assertLess(int(facts[-1]), 8 << 20, "what is left of it")
+        verdict = json.loads((folder / "verdict.json").read_text())
+        origin = origins(verdict)[0]
+        self.assertEqual((verdict["verdict"], origin["op"], int(origin["step"])), ("anomaly", "aten::div", 3), ran.stderr)
+        self.assertIn("ANOMALY   train.py", ran.stderr)
 
     def test_another_container_reads_the_database_of_the_jobs(self):
         """As a sidecar does, which shows pages and metrics and shares nothing but the state directory."""

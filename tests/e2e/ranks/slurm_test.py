@@ -8,7 +8,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "promises"))
 import slurm
-from watched_job import NANWATCH, TIMEOUT_S, PromiseTest, await_condition
+from watched_job import NANWATCH, PRELOAD, TIMEOUT_S, PromiseTest, await_condition
 
 # A rank of a data-parallel training over gloo. With "bad", rank 2's batch of step 3 holds a NaN. With a folder named "hangs", the first
 # attempt says that it trains, and goes on until it is killed.
@@ -133,6 +133,17 @@ class RealSlurm(PromiseTest):
         self.assertEqual(len({run["job"] for run in verdict["runs"]}), 1)
         self.assertEqual(verdict["incidents"][0]["origin"]["rank"], 2)
         self.assert_reported_once(ran.stderr)
+
+    def test_a_batch_script_that_preloads_the_library_needs_no_launcher(self):
+        folder = self.folder("preloaded")
+        script = f"export LD_PRELOAD={PRELOAD}\nsrun -n 2 {self.program[0]} {self.program[1]} {folder} bad\n"
+        job = self.batch(folder, script, "-n", 2)
+        self.await_end(job, folder)
+        # There is no launcher to start a daemon: the next command that reads finds the segments.
+        verdict = json.loads(self.workplace.tool("report", f"{job}.0", "--json"))
+        self.assertEqual((verdict["verdict"], self.ranks_of(verdict)), ("anomaly", [0, 1]), verdict)
+        self.assertEqual({run["job"] for run in verdict["runs"]}, {f"{job}.0"})
+        self.assertEqual((verdict["incidents"][0]["origin"]["op"], verdict["incidents"][0]["origin"]["rank"]), ("aten::log", 0))
 
     def test_a_requeued_job_is_the_same_job_in_its_next_attempt(self):
         folder = self.folder("requeued")

@@ -71,7 +71,7 @@ class Serve(PromiseTest):
 
     def test_a_live_run_is_in_the_list_and_in_the_metrics(self):
         run = json.loads(self.server.get("/api/v1/runs")[1])["runs"][0]
-        self.assertEqual((run["program"], run["live"], run["step"]), ("goes_nan.py", True, 12), run)
+        self.assertEqual((run["program"], run["live"], run["step"], run["job_anomalies"]), ("goes_nan.py", True, 12, 1), run)
         _, text, headers = self.server.get("/metrics", Accept="application/openmetrics-text")
         self.assertIn("application/openmetrics-text; version=1.0.0", headers["Content-Type"])
         self.assertTrue(text.endswith("# EOF\n"))
@@ -125,6 +125,12 @@ class Serve(PromiseTest):
                        env=self.workplace.watched | {"PATH": f"{tools}:{os.environ['PATH']}"})
         await_condition(opened.exists, "the page is opened")
         self.assertEqual(opened.read_text().strip(), str(page))
+
+    def test_the_daemon_has_no_socket(self):
+        daemon = int((self.workplace.segments / "daemon.lock").read_text().split()[0])
+        open_files = [os.readlink(entry) for entry in pathlib.Path(f"/proc/{daemon}/fd").iterdir()]
+        self.assertTrue(any("nanwatch.db" in name for name in open_files), open_files)
+        self.assertEqual([name for name in open_files if name.startswith("socket:")], [])
 
     def test_paths_that_are_none_are_not_found(self):
         for path in ("/nothing", "/runs/", "/runs/x/y", "/api/v1/runs/", f"/api/v1/runs/{self.run_id}/else", "/../etc/passwd", "//", "/runs/%00"):
@@ -229,6 +235,8 @@ class Serve(PromiseTest):
             window.open(f"http://127.0.0.1:{self.server.port}/")
             self.assertEqual(window.complaints, [])
             self.assertIn("goes_nan.py", window.evaluate("document.querySelector('tbody').textContent"))
+            self.assertEqual(window.evaluate("[...document.querySelectorAll('tbody .critical')].map(one => one.textContent)"), ["\u2716 1", "NaN"])
+            self.assertEqual(window.evaluate("(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(document.querySelector('.scroll'))"), 0)
             window.open(f"http://127.0.0.1:{self.server.port}/runs/{self.run_id}")
             self.assertIn("ANOMALY", window.evaluate("document.querySelector('.verdict').textContent"))
             self.assertIn("running now", window.evaluate("document.getElementById('about').textContent"))
@@ -283,6 +291,7 @@ class Serve(PromiseTest):
         self.assertEqual([int(step["step"]) for step in steps], list(range(12)))
         self.assertEqual((steps[4]["bad"], steps[5]["bad"], steps[5]["loss"]), ("0", "1", "NaN"))
         objects = [json.loads(line) for line in self.workplace.tool("export", self.run_id, "--format", "jsonl").splitlines()]
+        self.assertEqual(self.workplace.tool("export", self.run_id, "--format", "csv", "--output", "-").splitlines(), lines, "- is stdout")
         kinds = {kind: [one for one in objects if one["type"] == kind] for kind in ("run", "step", "incident", "snapshot")}
         self.assertEqual([len(kinds["run"]), len(kinds["step"])], [1, 12])
         self.assertEqual(kinds["incident"][0]["origin"]["op"], "aten::log")

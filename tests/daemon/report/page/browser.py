@@ -42,10 +42,10 @@ class Browser:
         os.close(self._from)
         shutil.rmtree(self._profile, ignore_errors=True)
 
-    def shape(self, width=1280, height=900, scheme="light"):
+    def shape(self, width=1280, height=900, scheme="light", media="screen"):
         """For the pages opened from now on."""
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
-        self._call("Emulation.setEmulatedMedia", media="screen", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self._call("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def open(self, address):
         """Returns when its pictures are drawn."""

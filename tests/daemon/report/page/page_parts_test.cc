@@ -48,7 +48,7 @@ TEST(HeatMap, HasARowALayerAndTheLeastHeadroomOfItsColumn) {
   const HeatMap map = HeatMapOf(report, {.run = "r", .rank = 0, .points = {}}, 10, 10);
   EXPECT_THAT(map.steps, ElementsAre(0, 99));
   ASSERT_EQ(map.rows.size(), 2u);
-  EXPECT_EQ(map.rows[0].cells, std::string({'0' + 12, '0' + 2}));
+  EXPECT_EQ(map.rows[0].cells, std::string({'0' + 13, '0' + 3}));
   EXPECT_EQ(map.rows[0].least, 2);
   EXPECT_EQ(map.rows[0].least_step, 100);
   EXPECT_EQ(map.rows[1].newest, 8);
@@ -62,6 +62,15 @@ TEST(HeatMap, TakesTheNearestLayerOfAStepWhereThereIsNoSnapshot) {
   ASSERT_EQ(map.rows.size(), 1u);
   EXPECT_EQ(map.rows[0].layer, "head");
   EXPECT_EQ(map.rows[0].cells, "0");
+}
+
+TEST(HeatMap, CallsNothingAnOverflowThatStillFits) {
+  StatsReport report;
+  AddSnapshot(report, 0, {Layer("a", 1), Layer("b", 1.01), Layer("c", 1.4), Layer("d", 1.5)});
+  const HeatMap map = HeatMapOf(report, {.run = "r", .rank = 0, .points = {}}, 10, 10);
+  std::string cells;
+  for (const HeatRow& row : map.rows) cells += row.cells;
+  EXPECT_EQ(cells, "0112");
 }
 
 TEST(HeatMap, KeepsTheLayersWithTheLeastHeadroomAndSaysHowManyAreLeftOut) {

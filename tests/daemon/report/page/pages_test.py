@@ -17,6 +17,13 @@ PROGRAM = sys.argv[1]
 SHOTS = pathlib.Path(sys.argv[2]) if len(sys.argv) > 2 else None
 PAGE_BYTES_MAX = 400 * 1024  # without its data
 DATA = re.compile(r'<script type="application/json" id="page-data">(.*?)</script>', re.DOTALL)
+TEXTS = re.compile(r"<noscript>.*?</noscript>|<title>.*?</title>", re.DOTALL)
+NONCE = re.compile(r"nonce[-=]\"?[0-9a-f]{32}")
+
+
+def frame(text):
+    """What a page has beside texts of the job."""
+    return NONCE.sub("nonce", TEXTS.sub("", DATA.sub("", text)))
 
 
 @unittest.skipUnless(browser.CHROMIUM, "chromium is not installed: scripts/setup.sh --tests installs it")
@@ -49,6 +56,94 @@ class Pages(unittest.TestCase):
         self.assertIn("model.py", self.browser.evaluate("document.querySelector('#origin .marked').parentNode.previousSibling.textContent"))
         self.assertEqual(self.browser.evaluate("document.querySelectorAll('.plot canvas').length > 0 && charts.length"), 7)
 
+    def test_the_verdict_says_where_and_the_head_which_job(self):
+        self.show("anomaly")
+        where = self.browser.evaluate("document.querySelector('#verdict dd').textContent")
+        self.assertEqual(where, "forward, encoder.layers.1.self_attn (MultiheadAttention), model.py:88 in forward")
+        about = self.browser.evaluate("document.getElementById('about').textContent")
+        self.assertEqual(about, "train.py on node7, run 00000000, started 2026-11-26 11:40:02 UTC")
+        text = self.browser.evaluate("document.body.innerText")
+        self.assertNotRegex(text, r"\dT\d\d:\d\d", "a time is written as people write it")
+        self.assertIn("made at 2026-11-26 12:00:00 UTC", text)
+
+    def test_what_did_no_harm_asks_for_nothing(self):
+        self.show("anomaly")
+        rows = self.browser.evaluate("[...document.querySelectorAll('#incidents table')][0].innerText")
+        self.assertIn("nothing: it did no harm", rows)
+        self.assertNotIn("breakpoint", rows)
+
+    def test_a_long_path_shows_its_ends(self):
+        self.show("anomaly")
+        links = "[{title: 'origin'}, ...[1, 2, 3, 4, 5].map(i => ({title: 'op' + i, reach: ''})), {title: 'loss', reach: 'loss'}, {title: 'last', reach: ''}]"
+        self.assertEqual(self.browser.evaluate(f"withoutMiddles({links}).map(link => link.title)"), ["origin", "op1", "3 ops between", "op5", "loss", "last"])
+        self.assertEqual(self.browser.evaluate(f"withoutMiddles({links}.slice(3)).map(link => link.title)"), ["op3", "op4", "op5", "loss", "last"])
+
+    def test_incidents_and_warnings_stand_in_every_picture_of_the_steps(self):
+        self.show("anomaly")
+        entries = self.browser.evaluate("[...document.querySelectorAll('#series .legend li')].map(one => one.textContent)")
+        self.assertEqual([entry.split(":")[0] for entry in entries], ["I1, step 117", "W1, step 95"])
+        titles = self.browser.evaluate("[...document.querySelectorAll('.chart h3')].map(one => one.firstChild.textContent)")
+        self.assertEqual(titles[:4] + titles[5:6], ["Loss", "Gradient norm", "Loss scale", "Learning rate", "Overhead of nanwatch"])
+        # At the step of the incident the color of incidents is in each canvas.
+        drawn = self.browser.evaluate("""charts.map(graph => { const canvas = graph.hidden_, x = Math.round(graph.toDomXCoord(117)), y = Math.round(graph.getArea().y + graph.getArea().h / 3);
+            const [r, g, b] = canvas.getContext('2d').getImageData(x, y, 1, 1).data; return r > g + 80 && r > b + 80; })""")
+        self.assertEqual(drawn, [True] * 7)
+
+    def test_the_way_back_from_a_zoom_is_there_while_it_is_needed(self):
+        self.show("anomaly")
+        buttons = "[...document.querySelectorAll('.chart button')].filter(one => one.textContent === 'Show all steps').map(one => one.hidden)"
+        self.assertEqual(self.browser.evaluate(buttons), [True] * 7)
+        self.browser.evaluate("zoomTogether([20, 60])")
+        self.assertEqual(self.browser.evaluate(buttons), [False] * 7)
+        self.assertEqual(self.browser.evaluate("charts.map(graph => graph.xAxisRange().join())"), ["20,60"] * 7)
+        self.browser.evaluate("document.querySelector('.chart button').click()")
+        self.assertEqual(self.browser.evaluate(buttons), [True] * 7)
+
+    def test_no_table_is_wider_than_the_page(self):
+        for name in ("anomaly", "ranks", "clean", "long"):
+            self.show(name)
+            wide = self.browser.evaluate("[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth).map(one => one.getAttribute('aria-label'))")
+            self.assertEqual(wide, [], name)
+
+    def test_texts_have_the_contrast_that_people_need(self):
+        """WCAG's 4.5 between each text and what it stands on."""
+        script = """(() => {
+            const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+            const light = ([r, g, b]) => [r, g, b].map((one) => one / 255).map((one) => (one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4))
+                .reduce((sum, one, i) => sum + one * [0.2126, 0.7152, 0.0722][i], 0);
+            const under = (element) => { for (let one = element; one; one = one.parentElement) { const color = parse(getComputedStyle(one).backgroundColor);
+                if (color.length < 4 || color[3] > 0) return color; } return [255, 255, 255]; };
+            const found = [];
+            for (const element of document.querySelectorAll('body *')) {
+                if (![...element.childNodes].some((child) => child.nodeType === 3 && child.data.trim()) || element instanceof SVGElement || !element.checkVisibility()) continue;
+                const [a, b] = [light(parse(getComputedStyle(element).color)), light(under(element))].sort((x, y) => y - x);
+                if ((a + 0.05) / (b + 0.05) < 4.5) found.push(element.textContent.slice(0, 40) + ' ' + ((a + 0.05) / (b + 0.05)).toFixed(2));
+            }
+            return found; })()"""
+        for scheme in ("light", "dark"):
+            for name in ("anomaly", "clean"):
+                self.show(name, f"{name}-{scheme}", scheme=scheme)
+                self.assertEqual(self.browser.evaluate(script), [], f"{name}, {scheme}")
+
+    def test_pictures_need_no_eye_for_colors(self):
+        """Headroom is lightness alone, in order; what a rank did differs in lightness or by a sign."""
+        script = """(() => { const lightness = (name) => { const text = color(name); return [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16))
+            .reduce((sum, one, i) => sum + one * [0.2126, 0.7152, 0.0722][i], 0); };
+            return [[0, 1, 2, 3, 4, 5, 6, 7].map((band) => lightness('--heat-' + band)), Object.values(STRIP).filter(([name]) => name).map(([name, sign]) => [lightness(name), sign])]; })()"""
+        for scheme, way in (("light", 1), ("dark", -1)):
+            self.show("anomaly", scheme, scheme=scheme)
+            heat, strip = self.browser.evaluate(script)
+            self.assertEqual(heat, sorted(heat, reverse=way < 0), scheme)
+            plain = sorted(light for light, sign in strip if sign is None)
+            self.assertTrue(all(b - a > 20 for a, b in zip(plain, plain[1:])), (scheme, strip))
+            signs = [sign for _, sign in strip if sign]
+            self.assertEqual(len(signs), len(set(signs)))
+
+    def test_only_what_does_not_fit_is_called_an_overflow(self):
+        self.show("anomaly")
+        self.assertEqual(self.browser.evaluate("['0', '1', '2', '3', '5'].map(one => HEADROOM[HEADROOM.findIndex(([most]) => headroomOf(one) <= most)][1])"),
+                         ["none: it overflows", "less than 2 times", "less than 2 times", "2 to 4", "4 to 8"])
+
     def test_it_is_dark_where_the_desktop_is(self):
         self.show("anomaly", "dark", scheme="dark")
         self.assertEqual(self.browser.evaluate("getComputedStyle(document.body).backgroundColor"), "rgb(20, 23, 28)")
@@ -57,6 +152,9 @@ class Pages(unittest.TestCase):
         for name in ("anomaly", "ranks", "hostile"):
             self.show(name, f"narrow-{name}", width=375, height=800)
             self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), 375, name)
+            # What to do is read without moving a table to the side.
+            wide = self.browser.evaluate("[...document.querySelectorAll('#origin .scroll, #incidents .scroll, #checkpoints .scroll')].map(one => one.scrollWidth - one.clientWidth)")
+            self.assertTrue(wide and not any(wide), (name, wide))
 
     def test_ten_thousand_steps_are_drawn_within_a_second(self):
         self.show("long")
@@ -67,6 +165,9 @@ class Pages(unittest.TestCase):
         series = self.browser.evaluate("JSON.parse(document.getElementById('page-data').textContent).series.map(one => [one.id, one.values, one.x.length])")
         self.assertEqual([[name, values] for name, values, _ in series][0], ["loss", 10000])
         self.assertTrue(all(columns <= 1000 for _, _, columns in series), series)
+        heat = self.browser.evaluate("(({rows, steps}) => [rows.length, steps.length])(JSON.parse(document.getElementById('page-data').textContent).heat)")
+        self.assertEqual(heat[0], 200, "layers")
+        self.assertLess(drawn, 1000, "smooth")
 
     def test_a_page_is_small(self):
         for path in self.folder.glob("*.html"):
@@ -115,6 +216,16 @@ class Pages(unittest.TestCase):
         said = self.browser.evaluate("(() => { const canvas = document.querySelector('#heat canvas.grid'); canvas.focus(); "
                                      "canvas.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowDown'})); return document.getElementById('said').textContent; })()")
         self.assertRegex(said, r"encoder\.layers\.0\.linear1, step 0: about .* times below the largest number of its type")
+        said = self.browser.evaluate("(() => { const plot = document.querySelector('.chart .plot'); const press = (key) => plot.dispatchEvent(new KeyboardEvent('keydown', {key})); "
+                                     "press('Home'); press('ArrowRight'); const first = document.getElementById('said').textContent; press('End'); "
+                                     "return [first, document.getElementById('said').textContent]; })()")
+        self.assertRegex(said[0], r"^step 1: \d")
+        self.assertEqual(said[1], "step 129: not finite")
+        # All that can be worked with is reached by the tabulator key, and has a name.
+        nameless = self.browser.evaluate("[...document.querySelectorAll('button, input, summary, a, [tabindex=\"0\"]')].filter(one => one.checkVisibility() && "
+                                         "!(one.getAttribute('aria-label') || one.textContent.trim() || one.closest('label')?.textContent.trim())).map(one => one.outerHTML.slice(0, 80))")
+        self.assertEqual(nameless, [])
+        self.assertEqual(self.browser.evaluate("[document.documentElement.lang, document.querySelectorAll('h1').length, document.querySelectorAll('main').length]"), ["en", 1, 1])
 
     def test_names_of_the_job_are_text_and_nothing_else(self):
         self.show("hostile")
@@ -126,6 +237,13 @@ class Pages(unittest.TestCase):
         self.assertNotIn("<img", text)
         for mark in ("\u202e", "\u2066", "\u2028", "\x01"):
             self.assertNotIn(mark, text, repr(mark))
+        # Outside its data, and the text for browsers without scripts, it is the same page byte for byte, and has the same elements.
+        self.assertEqual(frame(text), frame((self.folder / "harmless.html").read_text()))
+        outline = "[...document.querySelectorAll(':not(wbr)')].map(one => [one.tagName, ...one.getAttributeNames()].join(' '))"
+        hostile = self.browser.evaluate(outline)
+        self.show("harmless")
+        self.assertEqual(hostile, self.browser.evaluate(outline))
+        self.show("hostile")
         page = json.loads(DATA.search(text)[1])
         self.assertTrue(page["program"].startswith("</script><img src=x onerror="), page["program"])
         self.assertIn("</script><img src=x", self.browser.evaluate("document.getElementById('about').textContent"))
@@ -135,9 +253,17 @@ class Pages(unittest.TestCase):
         self.browser.evaluate("(() => { const script = document.createElement('script'); script.textContent = 'window.broken = 1'; document.body.append(script); })()")
         self.assertIsNone(self.browser.evaluate("window.broken || null"))
         self.assertTrue(self.browser.evaluate("fetch('https://example.invalid/').then(() => false, () => true)"))
+        # So what a page violates is reported, and no report means that there is none.
+        said = " ".join(self.browser.complaints)
+        self.assertIn("script-src", said)
+        self.assertIn("connect-src", said)
         self.browser.complaints.clear()
 
     def test_it_prints(self):
+        self.show("anomaly", "print", scheme="dark", media="print", width=718)
+        self.assertEqual(self.browser.evaluate("getComputedStyle(document.body).backgroundColor"), "rgb(255, 255, 255)", "dark on the screen, light on paper")
+        self.assertEqual(self.browser.evaluate("[...document.querySelectorAll('button, input')].filter(one => one.checkVisibility() && !one.closest('th')).length"), 0)
+        self.assertEqual(self.browser.evaluate("document.documentElement.scrollWidth"), 718, "A4 has all columns of all tables")
         self.show("anomaly", scheme="dark")
         with tempfile.NamedTemporaryFile(suffix=".pdf") as file:
             self.browser.pdf(SHOTS / "anomaly.pdf" if SHOTS else file.name)

@@ -89,6 +89,7 @@ Verdict MaskedRow(const std::string& name) {
   Verdict verdict = Diagnose({run.Build()});
   verdict.mutable_run()->set_program("train.py");
   verdict.mutable_run()->set_host("node7");
+  verdict.mutable_run()->set_started_at("2026-11-26T11:40:02.120Z");
   for (const char* word : {"python", "train.py", "--epochs", "3"})
     verdict.mutable_run()->add_command(word);
   Warning& warning = *verdict.add_warnings();
@@ -170,11 +171,8 @@ PageFacts Ranks() {
   return facts;
 }
 
-// Names that would be markup, turn the direction of text, or fill the page.
-PageFacts Hostile() {
-  const std::string markup =
-      "</script><img src=x onerror=\"window.broken=1\"><script>window.broken=1</script>";
-  const std::string turned = "\u202e]-->'\"`{{7*7}}\u2066\u2028\u2029\x01\xff";
+// A page in which all names are these: of the same elements, whatever they are.
+PageFacts Named(const std::string& markup, const std::string& turned) {
   PageFacts facts = FactsOf(MaskedRow(markup));
   facts.job = facts.verdict.mutable_run()->mutable_job()->assign(markup);
   facts.verdict.mutable_run()->set_program(markup + turned);
@@ -197,17 +195,23 @@ PageFacts Hostile() {
   return facts;
 }
 
+// Names that would be markup, turn the direction of text, or fill the page.
+PageFacts Hostile() {
+  return Named("</script><img src=x onerror=\"window.broken=1\"><script>window.broken=1</script>",
+               "\u202e]-->'\"`{{7*7}}\u2066\u2028\u2029\x01\xff");
+}
+
+PageFacts Harmless() { return Named("encoder", "decoder"); }
+
 }  // namespace
 }  // namespace nanwatch
 
 int main(int argc, char** argv) {
   using namespace nanwatch;
   if (argc != 2) return 2;
-  const std::pair<const char*, PageFacts> pages[] = {{"anomaly", Anomaly()},
-                                                     {"long", Long()},
-                                                     {"clean", Clean()},
-                                                     {"ranks", Ranks()},
-                                                     {"hostile", Hostile()}};
+  const std::pair<const char*, PageFacts> pages[] = {
+      {"anomaly", Anomaly()}, {"long", Long()},       {"clean", Clean()},
+      {"ranks", Ranks()},     {"hostile", Hostile()}, {"harmless", Harmless()}};
   for (const auto& [name, facts] : pages) {
     const std::string page =
         HtmlPage(PageDocument(facts),
