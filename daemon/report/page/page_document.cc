@@ -191,10 +191,12 @@ Json CoverageJson(const Verdict& verdict) {
   const Coverage& coverage = verdict.coverage();
   Json rows = Json::array();
   rows.push_back(Pair("Steps", Grouped(coverage.steps())));
+  const std::string of_all = verdict.runs_size() > 1 ? ", in all processes" : "";
   for (const char* level : {"full", "sampled", "canary", "idle"}) {
     const uint64_t steps = StepsAtLevel(coverage, level);
     if (steps == 0) continue;
-    rows.push_back({{"label", std::string("Steps at level ") + level}, {"value", Grouped(steps)}});
+    rows.push_back(
+        {{"label", std::string("Steps at level ") + level + of_all}, {"value", Grouped(steps)}});
   }
   rows.push_back(Pair("Ops seen", Grouped(coverage.ops_seen())));
   rows.push_back(Pair("Tensors checked", Grouped(coverage.tensors_checked())));

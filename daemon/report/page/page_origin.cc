@@ -91,7 +91,7 @@ Json OpsJson(const Ops& ops) {
 
 // What makes an origin exact differs with its class. Why one is not stands in what happened.
 std::string CertaintyText(const Finding& origin) {
-  if (!origin.exact()) return "no";
+  if (!origin.exact()) return "no: the first row says why";
   if (origin.class_() == "external" || origin.class_() == "received")
     return "yes: it was read in full where it came in, before any op used it";
   if (origin.class_() == "inf_to_nan") return "yes: every input was read, and none held a NaN";

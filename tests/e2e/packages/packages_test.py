@@ -28,8 +28,11 @@ def run(*words, status=0, **more):
 
 
 def end_daemon(lock):
-    """Ends the daemon that holds this file, and waits until it has left."""
-    daemon = os.pidfd_open(int(lock.read_text().split()[0]))
+    """Ends the daemon that holds this file, and waits until it has left. It leaves by itself after a minute without a job."""
+    try:
+        daemon = os.pidfd_open(int(lock.read_text().split()[0]))
+    except ProcessLookupError:
+        return
     try:
         signal.pidfd_send_signal(daemon, signal.SIGTERM)
         select.select([daemon], [], [])

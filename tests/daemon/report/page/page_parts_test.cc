@@ -164,6 +164,17 @@ TEST(PageDocument, SaysHowManySummariesOfStepsWereLost) {
       << rows();
 }
 
+TEST(PageDocument, SaysThatStepsByLevelAreThoseOfAllProcesses) {
+  PageFacts facts;
+  facts.verdict.mutable_coverage()->set_steps(6);
+  (*facts.verdict.mutable_coverage()->mutable_steps_watched())["full"] = 12;
+  facts.verdict.add_runs();
+  EXPECT_THAT(PageDocument(facts)["coverage"].dump(), HasSubstr("\"Steps at level full\""));
+  facts.verdict.add_runs();
+  EXPECT_THAT(PageDocument(facts)["coverage"].dump(),
+              HasSubstr("\"Steps at level full, in all processes\""));
+}
+
 TEST(PageDocument, OfAJobInWhichNothingWasObservedHasAVerdictAndNoPictures) {
   PageFacts facts;
   facts.verdict.set_verdict("unknown");
