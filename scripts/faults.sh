@@ -79,7 +79,7 @@ one 22 "more than the daemon can take" faults 'TooManyTest.*'
 one 23 "a storm of findings" all "e2e 'promise\.storm$'" "cases nanwatch_emit_test '*'"
 one 24 "forks" e2e 'entry_(fork|inert)_test|promise\.(forked_child|children)$'
 one 25 "other loaders and processes" e2e 'entry_|other_torch'
-one 26 "ways to end" e2e 'promise\.(crashes|ended_job)$'
+one 26 "ways to end" e2e 'promise\.(crashes|ended_job)$|property\.twins'
 one 27 "many threads" all "cases nanwatch_wire_test '*Thread*'" "cases nanwatch_emit_test '*Thread*'"
 one 28 "other versions" all "cases nanwatch_ingest_test '*Version*:SegmentFileTest.*'" \
   "cases nanwatch_store_test 'DatabaseFileTest.*'"
