@@ -273,7 +273,7 @@ bool ReachLog::IsMetric(const EscapeFact& escape, int node) const {
   const bool of_many = Has(escape.flags(), wire::kReadWithOthers);
   if (of_many && values_.origins()[values_.node(node).origin].IsMask()) return false;
   bool without_gradients = false;
-  bool in_module = false;  // the op that computes with the value
+  bool in_module = false;  // an op that computes with the value, or with what was copied of it
   for (; node >= 0; node = values_.node(node).via) {
     const Site* site = values_.node(node).site;
     if (site == nullptr || MayNeedGradient(values_.node(node))) return false;
@@ -281,7 +281,7 @@ bool ReachLog::IsMetric(const EscapeFact& escape, int node) const {
     if (without_gradients && !off)
       return in_module && !values_.origins()[values_.node(node).origin].IsMask();
     without_gradients |= off;
-    in_module = !site->layer_type().empty() && IsIn(site, wire::Phase::kForward);
+    in_module |= !site->layer_type().empty() && IsIn(site, wire::Phase::kForward);
   }
   return without_gradients;
 }

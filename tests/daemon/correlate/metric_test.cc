@@ -40,6 +40,19 @@ TEST(Metric, NanThatWasBadBeforeAutogradWasOffIsNone) {
   EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
 }
 
+// Averaged weights, made with autograd on, are copied into a model for its validation.
+TEST(Metric, NanInWeightsThatAreCopiedIntoAModelBeforeItIsCalled) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::div").Nan();
+  run.Value(2).Propagate("aten::copy_").From(1).WithoutGradients().Nan();
+  run.Value(3).Propagate("aten::addmm").At("head", "Linear").From(2).WithoutGradients().Nan();
+  run.Value(4).Propagate("aten::mean").From(3).WithoutGradients().Nan();
+  run.Read(5, 4);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::div");
+}
+
 // The batch was made before autograd was switched off.
 TEST(Metric, NanInABatchThatAModuleIsCalledWithAfterwards) {
   const auto verdict_of = [](const char* layer_type, bool of_backward) {
