@@ -31,11 +31,12 @@ constexpr uint32_t kUnseenFlags =
     wire::ValueRecord::kUnseenTable;
 
 // p.add_(g, alpha=rate), batch_norm(..., momentum=rate): arithmetic on a parameter or a buffer asks
-// for no NaN in it, as filling it would.
-bool UpdatesByNan(const Record& record, const ValueNode& self) {
+// for no NaN in it, as filling it would, and an update for no Inf.
+bool UpdatesByBadNumber(const Record& record, const ValueNode& self) {
   constexpr uint32_t kWrote = wire::ValueRecord::kWroteParameter | wire::ValueRecord::kWroteBuffer;
-  return (record.value().flags() & kWrote) != 0 && (self.kinds & wire::kHasNan) != 0 &&
-         self.site != nullptr &&
+  const bool is_fault =
+      (self.kinds & wire::kHasNan) != 0 || IsIn(self.site, wire::Phase::kOptimizer);
+  return (record.value().flags() & kWrote) != 0 && is_fault && self.site != nullptr &&
          (ComputesWithNumber(self.site->op()) ||
           self.site->op().find("batch_norm") != std::string::npos);
 }
@@ -105,7 +106,7 @@ ValueGraph::Best ValueGraph::OriginOfClass(const Record& record, int index) {
         read.origin = origins_.NoLongerExact(read.origin, wire::ValueRecord::kUnseenInputs);
         return read;
       }
-      const bool asked_for = !UpdatesByNan(record, node(index));
+      const bool asked_for = !UpdatesByBadNumber(record, node(index));
       return {
           OwnOrigin(index, asked_for ? Origin::Strength::kAskedFor : Origin::Strength::kMade, true),
           -1, Because::kConstant};

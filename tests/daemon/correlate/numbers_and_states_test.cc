@@ -43,6 +43,23 @@ TEST(Numbers, NumberOfWhichNothingWasReadIsAskedForAtItsOp) {
   EXPECT_TRUE(verdict.incidents(0).origin().exact());
 }
 
+// AdamW with a rate of Inf: the decay leaves Inf, and the update makes NaN of it.
+TEST(Numbers, InfThatAnUpdateWasGivenIsNoMask) {
+  RunBuilder run;
+  run.Step(4);
+  run.Value(1).Scalar("aten::mul_").Optimizer("fc.weight").WroteParameter("fc.weight").PosInf();
+  run.Value(2)
+      .InfToNan("aten::addcdiv_")
+      .Optimizer("fc.weight")
+      .WroteParameter("fc.weight")
+      .From(1, wire::kHasPosInf)
+      .Nan();
+  run.Update(3).Parameter("fc.weight", 2);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::mul_");
+}
+
 TEST(OptimizerOrigins, ValueThatIsWrittenNowhereNamesTheFirstParameterThatComesOfIt) {
   RunBuilder run;
   run.Step(3);
