@@ -43,6 +43,15 @@ bool IsOnCpu(const c10::IValue& value) {
                           : value.isDevice() && value.toDevice().is_cpu();
 }
 
+// Deterministic algorithms put NaN into memory that is about to be filled, inside the op that asks
+// for it.
+bool IsWithinCreation(const ThreadState& thread, const Frame& frame) {
+  if (&frame == thread.frames) return false;
+  const Frame& parent = *(&frame - 1);
+  return parent.hidden ||
+         (parent.kind == FrameKind::kOp && (parent.op->families & (kAllocates | kCreates)) != 0);
+}
+
 }  // namespace
 
 void OpBegin::BeginRange(ThreadState* thread, Frame& frame, const at::RecordFunction& range) {
@@ -95,7 +104,7 @@ void OpBegin::BeginKnown(ThreadState* thread, Frame& frame, const at::RecordFunc
   frame.kind = FrameKind::kOp;
   if (__builtin_expect(thread->expose_hidden != 0, 0)) {
     --thread->expose_hidden;
-    frame.hidden = false;
+    frame.hidden = frame.hidden && IsWithinCreation(*thread, frame);
   }
   frame.hides = frame.hidden || !traits->transparent;
   if (__builtin_expect(traits->autocasts != 0, 0) && frame.hides && !frame.hidden &&
