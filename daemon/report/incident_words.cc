@@ -103,7 +103,7 @@ WhatParts PartsOf(const Finding& origin) {
   const std::string doubt = IsOpInDoubt(origin) ? UnseenText(origin) : "";
   if (origin.kind() == "input_data") {
     const bool is_unfilled = IsUnseen(origin, "writer");
-    return {is_unfilled ? "already in memory that no observed op filled" : "already in the batch",
+    return {is_unfilled ? "already there, though no observed op wrote it" : "already in the batch",
             doubt, "; first used by " + op};
   }
   if (origin.class_() == "external") {
