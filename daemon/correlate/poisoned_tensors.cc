@@ -57,9 +57,10 @@ int PoisonedTensors::Inherited(const Record& record, uint32_t target,
 
 // Only the first few bad names are recorded.
 int PoisonedTensors::AppliedUnseen(const Record& record, const std::string& parameter) const {
-  if (clock_.Read(record.clocks()).iteration_of_run > last_gradients_in_ + 1) return -1;
+  if (clock_.Read(record.clocks()).iteration_of_run != last_gradients_in_ + 1) return -1;
   const int named = last_gradients_.Find(parameter);
-  return named >= 0 ? named : last_gradients_.any;
+  const bool all_named = last_gradients_.by_name.size() < wire::kSourcesMax;
+  return named >= 0 || all_named ? named : last_gradients_.any;
 }
 
 }  // namespace nanwatch

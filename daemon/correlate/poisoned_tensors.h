@@ -25,10 +25,12 @@ class PoisonedTensors {
   // What an optimizer keeps.
   void AddState(int origin) { state_ = origin; }
   void ForgetParameters() { parameters_ = Tensors(); }
+  // None was applied: the update was skipped.
+  void ForgetApplied() { last_gradients_ = Tensors(); }
   // With `read`, all parameters were read after that, and none has become bad of them.
   void ForgetGradients(bool read) {
     gradients_ = Tensors();
-    if (read) last_gradients_ = Tensors();
+    if (read) ForgetApplied();
   }
 
   // The origin of bad parameters, if they explain this record; else -1.

@@ -228,7 +228,10 @@ void ReachLog::AddAppliedGradients(const Record& record, size_t first) {
 void ReachLog::OnUpdate(const Record& record) {
   const UpdateFact& update = record.update();
   const bool nothing_bad = update.parameters_bad() == 0 && update.states_bad() == 0;
-  if (Has(update.flags(), wire::UpdateRecord::kSkipped)) return;
+  if (Has(update.flags(), wire::UpdateRecord::kSkipped)) {
+    values_.poison().ForgetApplied();
+    return;
+  }
   if (nothing_bad) {
     // Somebody loaded a checkpoint, or never let the gradients in: what comes next is a new story.
     if (Has(update.flags(), wire::UpdateRecord::kScanned)) values_.poison().ForgetParameters();

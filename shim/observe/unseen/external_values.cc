@@ -28,12 +28,16 @@ void ExternalValues::Remember(const PlainTensor& tensor, wire::Target target, co
 void ExternalValues::Remember(const PlainTensor& tensor, wire::Target target, uint32_t name,
                               Writer writer) noexcept {
   const bool may_be_brought = target == wire::Target::kInputData;
+  const uint64_t file =
+      may_be_brought ? shared_files_.BringerOf(tensor) : shared_files_.FileOf(tensor);
+  // Any process that has mapped a shared file may write it at any time.
+  const bool is_shared = file != 0 && may_be_brought;
   known_bad_.RememberExternal(
       tensor, {.target = target,
                .name = name,
-               .shared_file =
-                   may_be_brought ? shared_files_.BringerOf(tensor) : shared_files_.FileOf(tensor),
-               .writer_unseen = writer != Writer::kKnown && MayHaveUnseenWriter(tensor, target)});
+               .shared_file = file,
+               .writer_unseen =
+                   writer != Writer::kKnown && (is_shared || MayHaveUnseenWriter(tensor, target))});
 }
 
 wire::Source ExternalValues::SourceOf(const NamedTensor& named, const NamedReading& bad) noexcept {

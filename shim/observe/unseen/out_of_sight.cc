@@ -13,6 +13,7 @@
 #include "shim/observe/torch/saved_tensors.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/collective_results.h"
+#include "shim/observe/unseen/compiled_writer.h"
 #include "shim/observe/unseen/unread_inputs.h"
 
 namespace nanwatch {
@@ -57,6 +58,21 @@ bool IsAssumedDecay(const Frame& frame, const Claim& claim) {
          (claim.output_kinds & wire::kHasNan) == 0;
 }
 
+// Whether ops of this thread have returned what cannot be read, and is handed on as plain tensors:
+// the first results inside torch.func's transforms, blocked formats.
+bool HasHiddenResults(const ThreadState& thread) {
+  const auto count = [&](wire::Unchecked reason) {
+    return thread.counters.unchecked[static_cast<int>(reason)];
+  };
+  return count(wire::Unchecked::kFunctorch) + count(wire::Unchecked::kOpaque) != 0;
+}
+
+bool SaysWriterUnseen(const Sources& sources) {
+  return std::any_of(sources.list, sources.list + sources.count, [](const wire::Source& source) {
+    return source.flags == wire::Source::kWriterUnseen;
+  });
+}
+
 // Running statistics that are read for the first time, and no number in them: a momentum may have
 // made them so.
 bool IsAllOfBuffer(const Claim& claim) {
@@ -84,6 +100,10 @@ uint32_t OutOfSight::BeforeItCameIn(const Claim& claim) const noexcept {
   if (uses_.segment.is_forked()) flags |= ValueRecord::kUnseenParent;
   if (uses_.bad_values.lost()) flags |= ValueRecord::kUnseenTable;
   if (uses_.collective_results.may_bring_unnamed()) flags |= ValueRecord::kUnseenInputs;
+  // Also over memory that came with its values.
+  const bool is_hidden =
+      compiled_regions::HasUnread(*claim.thread) || HasHiddenResults(*claim.thread);
+  if (is_hidden && !SaysWriterUnseen(*claim.sources)) flags |= ValueRecord::kInexact;
   return flags;
 }
 

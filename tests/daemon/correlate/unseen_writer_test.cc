@@ -69,6 +69,18 @@ TEST(UnseenWriter, OfAnUpdateIsBehindTheParametersWhoseGradientWasBad) {
   EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 1);
 }
 
+// The program went on to the next batch without a step, or a scaler left it out.
+TEST(UnseenWriter, IsSomebodyElseWhereNoUpdateAppliedTheGradient) {
+  RunBuilder same_step = SpoiltParameter();
+  ReadFirstWeight(same_step);
+  EXPECT_EQ(Correlate({same_step.Build()}).incidents_size(), 2);
+  RunBuilder skipped = SpoiltParameter();
+  skipped.Update(3).Skipped();
+  skipped.Step(6);
+  ReadFirstWeight(skipped);
+  EXPECT_EQ(Correlate({skipped.Build()}).incidents_size(), 2);
+}
+
 TEST(UnseenWriter, IsSomebodyElseStepsLater) {
   RunBuilder run = SpoiltParameter();
   run.Step(7);

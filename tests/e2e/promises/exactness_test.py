@@ -207,6 +207,15 @@ for at, x in enumerate(data):
         x = torch.empty(5, 4)
     step(x)
 """),
+    "shared memory, which any process may write": ("input_data", """
+import ctypes
+x = torch.zeros(5, 4).share_memory_()
+for at, each in enumerate(data):
+    a = each.numpy().copy()
+    if at == 3: a[1, 2] = np.nan
+    ctypes.memmove(x.data_ptr(), a.ctypes.data, a.nbytes)
+    step(x)
+"""),
     "an update with kernels of its own": ("parameter", """
 import ctypes
 class OwnKernels(torch.optim.Optimizer):
