@@ -5,6 +5,7 @@
 #include <sqlite3.h>
 
 #include <cerrno>
+#include <new>
 #include <unordered_map>
 #include <utility>
 
@@ -76,13 +77,18 @@ class IdleStatements {
   }
 
   // What is one too many, or came when the database was closed, is finalized. So are pragmas, some
-  // of which act when they are prepared.
-  void GiveBack(sqlite3_stmt* statement) {
+  // of which act when they are prepared. Memory may be what is missing.
+  void GiveBack(sqlite3_stmt* statement) noexcept {
     const std::string_view sql = sqlite3_sql(statement);
-    const bool keep = is_open_ && by_text_.size() < kMost && !sql.starts_with("PRAGMA");
+    bool kept = false;
     sqlite3_reset(statement);
     sqlite3_clear_bindings(statement);
-    if (!keep || !by_text_.emplace(sql, statement).second) sqlite3_finalize(statement);
+    try {
+      if (is_open_ && by_text_.size() < kMost && !sql.starts_with("PRAGMA"))
+        kept = by_text_.emplace(sql, statement).second;
+    } catch (const std::bad_alloc&) {
+    }
+    if (!kept) sqlite3_finalize(statement);
   }
 
   void Close() {
