@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whatever rows a database holds, a verdict is made of them: facts of two runs, as messages, which
 // no decoder of ours has seen. A libFuzzer target; the first four bytes say where the second begins.
-#include <google/protobuf/stubs/logging.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -35,12 +33,6 @@ std::vector<RunFacts> Parse(const uint8_t* data, size_t size) {
 
 }  // namespace
 }  // namespace nanwatch
-
-// What cannot be parsed is not worth a line each time.
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  google::protobuf::SetLogHandler(nullptr);
-  return 0;
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<nanwatch::RunFacts> runs = nanwatch::Parse(data, size);

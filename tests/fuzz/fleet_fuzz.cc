@@ -2,10 +2,7 @@
 // Whatever a host sends to a gatherer, it is taken as rows or refused, and rows that were taken can
 // be judged. A libFuzzer target: the first byte says whether the rest is a request as it arrives, or
 // the bodies of rows.
-#include <google/protobuf/stubs/logging.h>
-
 #include <cstdint>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <string_view>
@@ -14,6 +11,7 @@
 #include "daemon/fleet/fleet_row.h"
 #include "daemon/fleet/otlp_logs.h"
 #include "daemon/gather/fleet_verdict.h"
+#include "tests/fuzz/expect.h"
 #include "verdict.pb.h"
 #ifdef NANWATCH_LIBFUZZER
 #include "tests/fuzz/message_mutator.h"
@@ -21,10 +19,6 @@
 
 namespace nanwatch {
 namespace {
-
-void Expect(bool holds) {
-  if (!holds) std::abort();
-}
 
 void Judge(const std::vector<FleetRow>& rows) {
   std::vector<FleetRun> runs;
@@ -69,12 +63,6 @@ void TryBodies(uint8_t kind, std::string_view bodies) {
 
 }  // namespace
 }  // namespace nanwatch
-
-// What cannot be parsed is not worth a line each time.
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  google::protobuf::SetLogHandler(nullptr);
-  return 0;
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;

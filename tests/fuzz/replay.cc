@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "tests/fuzz/rounds.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) __attribute__((weak));
@@ -57,34 +58,23 @@ void Spoil(Input& input, const Input& other, std::mt19937_64& random) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  uint64_t rounds = 0;
-  uint64_t seed = 1;
+  nanwatch::Rounds rounds{.count = 0};
   std::string folder;
   for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const auto number = [&] { return i + 1 < argc ? std::strtoull(argv[++i], nullptr, 10) : 0; };
-    if (word == "--rounds") {
-      rounds = number();
-    } else if (word == "--seed") {
-      seed = number();
-    } else {
-      folder = word;
-    }
+    if (!rounds.Take(argc, argv, &i)) folder = argv[i];
   }
   if (LLVMFuzzerInitialize != nullptr) (void)LLVMFuzzerInitialize(&argc, &argv);
-  if (seed == 0) seed = std::random_device()();
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  std::fflush(stdout);
+  rounds.Begin();
   const std::vector<Input> inputs = ReadAll(folder);
   if (inputs.empty()) return 1;
   for (const Input& input : inputs) (void)LLVMFuzzerTestOneInput(input.data(), input.size());
-  std::mt19937_64 random(seed);
-  for (uint64_t i = 0; i < rounds; ++i) {
+  std::mt19937_64 random(rounds.seed);
+  for (uint64_t i = 0; i < rounds.count; ++i) {
     Input input = inputs[random() % inputs.size()];
     Spoil(input, inputs[random() % inputs.size()], random);
     (void)LLVMFuzzerTestOneInput(input.data(), input.size());
   }
   std::printf("%zu kept inputs, %llu spoilt ones: none did harm\n", inputs.size(),
-              static_cast<unsigned long long>(rounds));
+              static_cast<unsigned long long>(rounds.count));
   return 0;
 }

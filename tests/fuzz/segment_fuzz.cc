@@ -28,6 +28,7 @@
 #include "tests/fakes/fake_clock.h"
 #include "tests/fakes/segment_builder.h"
 #include "tests/fakes/temporary_directory.h"
+#include "tests/fuzz/rounds.h"
 
 namespace nanwatch {
 namespace {
@@ -207,18 +208,13 @@ namespace nanwatch {
 namespace {
 
 int Main(int argc, char** argv) {
-  uint64_t rounds = 2'000;
-  uint64_t seed = 1;
+  Rounds rounds{.count = 2'000};
   uint64_t only = ~uint64_t{0};
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    const auto number = [&] { return i + 1 < argc ? std::strtoull(argv[++i], nullptr, 10) : 0; };
-    if (word == "--rounds") {
-      rounds = number();
-    } else if (word == "--seed") {
-      seed = number();
-    } else if (word == "--only") {
-      only = number();
+    if (rounds.Take(argc, argv, &i)) continue;
+    if (word == "--only") {
+      only = NumberBehind(argc, argv, &i);
     } else {
       std::ifstream file(word, std::ios::binary);
       const std::vector<char> bytes((std::istreambuf_iterator<char>(file)),
@@ -227,20 +223,19 @@ int Main(int argc, char** argv) {
       return 0;
     }
   }
-  if (seed == 0) seed = std::random_device()();
-  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
-  std::fflush(stdout);
+  rounds.Begin();
   const std::vector<uint8_t> valid = ValidSegment();
   TryOne(valid.data(), valid.size());
-  for (uint64_t i = 0; i < rounds; ++i) {
+  for (uint64_t i = 0; i < rounds.count; ++i) {
     if (only != ~uint64_t{0} && i != only) continue;
-    std::mt19937_64 random(seed * 1'000'003 + i);
+    std::mt19937_64 random(rounds.seed * 1'000'003 + i);
     std::vector<uint8_t> bytes = valid;
     Spoil(bytes, random);
     TryOne(bytes.data(), bytes.size());
   }
   std::printf("%llu spoilt segments, seed %llu: none did harm\n",
-              static_cast<unsigned long long>(rounds), static_cast<unsigned long long>(seed));
+              static_cast<unsigned long long>(rounds.count),
+              static_cast<unsigned long long>(rounds.seed));
   return 0;
 }
 

@@ -3,7 +3,6 @@
 // command lines, names, books of patterns, addresses and headers. A libFuzzer target; the first byte
 // says which.
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,14 +15,11 @@
 #include "daemon/ingest/exit_file.h"
 #include "daemon/ingest/secret_words.h"
 #include "proto/wire/text.h"
+#include "tests/fuzz/expect.h"
 #include "verdict.pb.h"
 
 namespace nanwatch {
 namespace {
-
-void Expect(bool holds) {
-  if (!holds) std::abort();
-}
 
 std::vector<std::string> Split(std::string_view text, char separator) {
   std::vector<std::string> parts;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whatever a stored verdict says, each form of it can be made, steers no terminal, and is JSON where
 // it says so. A libFuzzer target: the bytes are a Verdict.
-#include <google/protobuf/stubs/logging.h>
-
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +15,7 @@
 #include "daemon/report/page/page_document.h"
 #include "daemon/report/text_report.h"
 #include "daemon/report/verdict_words.h"
+#include "tests/fuzz/expect.h"
 #include "verdict.pb.h"
 #ifdef NANWATCH_LIBFUZZER
 #include "tests/fuzz/message_mutator.h"
@@ -24,10 +23,6 @@
 
 namespace nanwatch {
 namespace {
-
-void Expect(bool holds) {
-  if (!holds) std::abort();
-}
 
 // Lines end; nothing else is for a terminal to obey, which takes U+0080 to U+009F for controls, too.
 void ExpectHarmless(const std::string& text) {
@@ -60,12 +55,6 @@ void TryOne(Verdict verdict) {
 
 }  // namespace
 }  // namespace nanwatch
-
-// What cannot be parsed is not worth a line each time.
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  google::protobuf::SetLogHandler(nullptr);
-  return 0;
-}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   nanwatch::Verdict verdict;

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -25,6 +24,7 @@
 #include "proto/wire/stats_ring.h"
 #include "proto/wire/step_ring.h"
 #include "proto/wire/text.h"
+#include "tests/fuzz/expect.h"
 
 namespace nanwatch::wire {
 namespace {
@@ -34,10 +34,6 @@ constexpr uint64_t kEntries = 8;
 constexpr uint32_t kNames = 8;
 constexpr uint32_t kNameBytes = 96;
 constexpr uint32_t kSites = 6;
-
-void Expect(bool holds) {
-  if (!holds) std::abort();
-}
 
 // Memory of exactly so many bytes, aligned as in a segment and zero: the sanitizer sees one more.
 class Section {
