@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "daemon/base/digits.h"
 #include "daemon/explain/element_types.h"
 #include "daemon/explain/growth.h"
 
@@ -179,14 +180,6 @@ std::string NumberText(double number) {
   return looks_whole ? fmt::format("{:.9g}", number) : text;
 }
 
-// "-28752" -> "-28,752", as people write a number that stands alone; in a list commas divide.
-std::string Grouped(std::string number) {
-  const size_t first = number.starts_with('-') ? 1 : 0;
-  if (number.find_first_not_of("0123456789", first) != std::string::npos) return number;
-  for (size_t at = number.size(); at > first + 3; at -= 3) number.insert(at - 3, ",");
-  return number;
-}
-
 // aten::sqrt_ -> sqrt
 std::string OpName(std::string_view op) {
   const size_t colon = op.rfind(':');
@@ -290,8 +283,9 @@ std::optional<std::string> TextOf(const Incident& incident, std::string_view nam
       return ListText(tensor->first_bad_index());
     }
   }
+  // As people write a number that stands alone; in a list commas divide.
   const std::optional<double> number = NumberOf(incident, name);
-  return number ? std::optional(Grouped(NumberText(*number))) : std::nullopt;
+  return number ? std::optional(GroupDigits(NumberText(*number))) : std::nullopt;
 }
 
 std::optional<std::string> FillIn(std::string_view sentence, const Incident& incident) {

@@ -7,9 +7,10 @@
 // was committed with it; what was not committed is still in the segment. While the database cannot
 // be written, nothing is released.
 //
-// What several segments have is committed together; where that fails, each is by itself, so that one
-// that cannot be kept costs its own run only. One that fails again and again while others do not is put aside by
-// name; its file stays. One that there is no memory for is tried again, less and less often.
+// What several segments have is committed together; where that fails, each is by itself, so that
+// one that cannot be kept costs its own run only. One that fails again and again while others do not
+// is put aside by name; its file stays. One that there is no memory for is tried again, less and
+// less often.
 //
 // One owner, one thread: the loop's.
 #pragma once

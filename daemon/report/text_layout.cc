@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "daemon/base/digits.h"
+
 namespace nanwatch {
 namespace {
 
@@ -32,11 +34,7 @@ std::string FirstWords(std::string_view text, size_t columns_max) {
   return std::string(text.substr(0, end)).append(kMore);
 }
 
-std::string Grouped(uint64_t number) {
-  std::string digits = std::to_string(number);
-  for (size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, ",");
-  return digits;
-}
+std::string Grouped(uint64_t number) { return GroupDigits(std::to_string(number)); }
 
 std::string Brief(double number) {
   if (std::isnan(number)) return "NaN";
