@@ -30,7 +30,8 @@ void ExternalValues::Remember(const PlainTensor& tensor, wire::Target target, ui
   const bool may_be_brought = target == wire::Target::kInputData;
   const uint64_t file =
       may_be_brought ? shared_files_.BringerOf(tensor) : shared_files_.FileOf(tensor);
-  // Any process that has mapped a shared file may write it at any time.
+  // Any process that has mapped a shared file may write it at any time. And nobody saw what a
+  // collective has brought being put there.
   const bool is_shared = file != 0 && may_be_brought;
   known_bad_.RememberExternal(
       tensor, {.target = target,

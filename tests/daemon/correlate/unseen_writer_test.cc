@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "daemon/correlate/correlate.h"
 #include "proto/wire/record.h"
 #include "tests/daemon/correlate/run_builder.h"
@@ -12,27 +14,23 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A parameter of the last layer has gone bad between two steps.
-RunBuilder SpoiltParameter() {
-  RunBuilder run;
-  run.Step(5);
-  run.Value(1)
+// An op of the layer reads its weight, which has gone bad between two steps.
+ValueBuilder& ReadBadWeight(RunBuilder& run, uint64_t ticket, const std::string& layer) {
+  return run.Value(ticket)
       .External("aten::addmm")
-      .At("last")
-      .FromOutside(wire::Target::kParameter, "last.weight")
+      .At(layer)
+      .FromOutside(wire::Target::kParameter, layer + ".weight")
       .WriterUnseen()
       .Nan();
-  run.Pass(2).Root(1).Leaf("last.weight", 1).Leaf("first.weight", 1);
-  return run;
 }
 
-void ReadFirstWeight(RunBuilder& run) {
-  run.Value(10)
-      .External("aten::addmm")
-      .At("first")
-      .FromOutside(wire::Target::kParameter, "first.weight")
-      .WriterUnseen()
-      .Nan();
+// The last layer's, and what its pass makes of the first one's gradient.
+RunBuilder SpoiltParameter(uint32_t flags = 0) {
+  RunBuilder run;
+  run.Step(5);
+  ReadBadWeight(run, 1, "last").Flag(flags);
+  run.Pass(2).Root(1).Leaf("last.weight", 1).Leaf("first.weight", 1);
+  return run;
 }
 
 TEST(UnseenWriter, MakesTheOriginInexact) {
@@ -45,16 +43,7 @@ TEST(UnseenWriter, MakesTheOriginInexact) {
 }
 
 TEST(UnseenWriter, IsNotAssumedWhereOpsRanUnchecked) {
-  RunBuilder run;
-  run.Step(5);
-  run.Value(1)
-      .External("aten::addmm")
-      .At("last")
-      .FromOutside(wire::Target::kParameter, "last.weight")
-      .WriterUnseen()
-      .Flag(wire::ValueRecord::kUnseenLevel)
-      .Nan();
-  run.Pass(2).Root(1);
+  RunBuilder run = SpoiltParameter(wire::ValueRecord::kUnseenLevel);
   const Verdict verdict = Correlate({run.Build()});
   ASSERT_EQ(verdict.incidents_size(), 1);
   EXPECT_THAT(verdict.incidents(0).origin().unseen(), ElementsAre("level"));
@@ -65,26 +54,26 @@ TEST(UnseenWriter, OfAnUpdateIsBehindTheParametersWhoseGradientWasBad) {
   RunBuilder run = SpoiltParameter();
   run.Update(3);
   run.Step(6);
-  ReadFirstWeight(run);
+  ReadBadWeight(run, 10, "first");
   EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 1);
 }
 
 // The program went on to the next batch without a step, or a scaler left it out.
 TEST(UnseenWriter, IsSomebodyElseWhereNoUpdateAppliedTheGradient) {
   RunBuilder same_step = SpoiltParameter();
-  ReadFirstWeight(same_step);
+  ReadBadWeight(same_step, 10, "first");
   EXPECT_EQ(Correlate({same_step.Build()}).incidents_size(), 2);
   RunBuilder skipped = SpoiltParameter();
   skipped.Update(3).Skipped();
   skipped.Step(6);
-  ReadFirstWeight(skipped);
+  ReadBadWeight(skipped, 10, "first");
   EXPECT_EQ(Correlate({skipped.Build()}).incidents_size(), 2);
 }
 
 TEST(UnseenWriter, IsSomebodyElseStepsLater) {
   RunBuilder run = SpoiltParameter();
   run.Step(7);
-  ReadFirstWeight(run);
+  ReadBadWeight(run, 10, "first");
   EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 2);
 }
 
@@ -92,7 +81,7 @@ TEST(UnseenWriter, IsSomebodyElseWhereTheParametersWereReadAfterTheUpdate) {
   RunBuilder run = SpoiltParameter();
   run.Update(3).AllClean();
   run.Step(6);
-  ReadFirstWeight(run);
+  ReadBadWeight(run, 10, "first");
   EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 2);
 }
 

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <type_traits>
 
@@ -209,6 +210,13 @@ struct PythonApi {
   // stands behind the head, which ModuleTree::Prepare has proven.
   [[nodiscard]] static PyObj* WeakReferent(const PyObj* weak) noexcept {
     return *reinterpret_cast<PyObj* const*>(weak + 1);
+  }
+  // The name of its type, which lives as long as the type: PyTypeObject.tp_name, behind the head and
+  // a size. LoaderFetch::Prove checks the place.
+  [[nodiscard]] static const char* NameOfType(const PyObj* type) noexcept {
+    const char* name = nullptr;
+    memcpy(&name, reinterpret_cast<const unsigned char*>(type + 1) + sizeof(size_t), sizeof name);
+    return name;
   }
   // A str as UTF-8, owned by the str; null with no error pending when it is not a str.
   [[nodiscard]] const char* Text(PyObj* object) const;

@@ -16,9 +16,7 @@ constexpr char kDatasetFile[] = "torch/utils/data/dataset.py";
 constexpr size_t kHead = sizeof(PyObj);  // of an object; a size or a value follows
 constexpr int kIntDigits = 24;           // of 30 bits each
 constexpr int kListItems = 24;           // pointer to the items
-// PyTypeObject: behind the head and a size.
-constexpr int kTypeName = 24;
-constexpr int kTypeBytes = 32;
+constexpr int kTypeBytes = 32;           // PyTypeObject: behind the name
 
 constexpr size_t kTupleMax = 4;
 constexpr size_t kTextMax = 40;  // bytes of a key that are written; more are cut
@@ -57,7 +55,7 @@ void LoaderFetch::Prove() {
   proven_ = false;
   proofs_ = 0;
   if (!frames_.proven() || proving != nullptr) return;
-  const char* const int_name = FieldAt<const char*>(api_.int_type, kTypeName);
+  const char* const int_name = PythonApi::NameOfType(api_.int_type);
   if (int_name == nullptr || strcmp(int_name, "int") != 0 ||
       FieldAt<size_t>(api_.int_type, kTypeBytes) != kIntDigits) {
     return;
@@ -241,7 +239,7 @@ size_t LoaderFetch::Write(PyObj* index, char* out, size_t size, int depth) const
 // The head, then the number itself: numpy's PyInt64ScalarObject and PyInt32ScalarObject.
 bool LoaderFetch::IsNumpyInt(PyObj* object, const char* type, size_t bytes) const noexcept {
   if (api_.HasFlag(object, kPyFlagHeapType)) return false;
-  const char* const name = FieldAt<const char*>(object->type, kTypeName);
+  const char* const name = PythonApi::NameOfType(object->type);
   return name != nullptr && strcmp(name, type) == 0 &&
          FieldAt<size_t>(object->type, kTypeBytes) >= kHead + bytes;
 }

@@ -11,9 +11,7 @@ namespace {
 
 // By the name of its class: another subclass may run code of its own when it is asked.
 bool IsDistributed(const PyObj* object) {
-  constexpr size_t kTypeName = 24;  // PyTypeObject: behind the head and a size
-  const char* name = nullptr;
-  memcpy(&name, reinterpret_cast<const unsigned char*>(object->type) + kTypeName, sizeof name);
+  const char* const name = PythonApi::NameOfType(object->type);
   return name != nullptr && strcmp(name, "DTensor") == 0;
 }
 
