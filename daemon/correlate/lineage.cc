@@ -3,6 +3,7 @@
 
 #include "daemon/correlate/dead_rule.h"
 #include "daemon/correlate/loaded_rule.h"
+#include "daemon/correlate/node_rule.h"
 #include "daemon/correlate/reach_log.h"
 #include "daemon/correlate/run_end.h"
 #include "daemon/correlate/scaler_rule.h"
@@ -54,6 +55,7 @@ Lineage::Lineage(const RunFacts& facts, const Excused& excused,
   sendings_ = reach.TakeSendings();
   TakeForLoaded(clock_, origins_, nodes_, events_, sendings_);
   TakeForWritten(origins_, nodes_, events_);
+  TakeForItsGradient(origins_, nodes_, events_, sendings_);
   ExcuseSkippedUpdates(records, facts.state().clocks(), origins_, events_);
   MarkUnapplied(records, facts.state().clocks(), origins_, nodes_, reach.TakeReads(),
                 EndedWell(facts.state()), events_);

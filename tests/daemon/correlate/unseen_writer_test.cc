@@ -85,5 +85,38 @@ TEST(UnseenWriter, IsSomebodyElseWhereTheParametersWereReadAfterTheUpdate) {
   EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 2);
 }
 
+// A gradient that C code spoils: the node's first op is not asked what it reads, the next one is.
+RunBuilder SpoiltGradient(uint32_t flags, const std::string& reader) {
+  RunBuilder run;
+  run.Step(3);
+  run.Value(1).Produce("aten::mm").Backward("AddmmBackward0").At("0").InPass(4).Flag(flags).Nan();
+  run.Value(2)
+      .Propagate("aten::sum")
+      .Phase(wire::Phase::kBackward)
+      .At(reader)
+      .InPass(4)
+      .FromOutside(wire::Target::kInputData, "")
+      .WriterUnseen()
+      .Nan();
+  run.Pass(4).Leaf("0.weight", 1).Leaf("0.bias", 2);
+  return run;
+}
+
+TEST(UnseenWriter, OfAGradientIsBehindAllThatItsNodeMadeOfIt) {
+  const Verdict verdict =
+      Correlate({SpoiltGradient(wire::ValueRecord::kUnseenInputs, "0").Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().class_(), "external");
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::sum");
+  EXPECT_FALSE(verdict.incidents(0).origin().exact());
+}
+
+TEST(UnseenWriter, OfAGradientIsNotBehindWhatWasMadeOfFiniteInputsOrInAnotherLayer) {
+  EXPECT_EQ(Correlate({SpoiltGradient(0, "0").Build()}).incidents_size(), 2);
+  EXPECT_EQ(
+      Correlate({SpoiltGradient(wire::ValueRecord::kUnseenInputs, "1").Build()}).incidents_size(),
+      2);
+}
+
 }  // namespace
 }  // namespace nanwatch

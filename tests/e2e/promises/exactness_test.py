@@ -260,6 +260,25 @@ for at, x in enumerate(data):
 """,
 }
 
+# The first op of a node is not asked for the gradient that it reads, the next one is: they are one incident.
+SPOILT_GRADIENT = """
+import ctypes
+class InC(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, y): return y.clone()
+    @staticmethod
+    def backward(ctx, g):
+        a = np.array(g.tolist(), np.float32)
+        if at == 3: a[0, 0] = np.nan
+        g = torch.empty_like(g)
+        ctypes.memmove(g.data_ptr(), a.ctypes.data, a.nbytes)
+        return g
+def inside(y, scale):
+    return InC.apply(y)
+for at, x in enumerate(data):
+    step(x)
+"""
+
 # A value that an op made comes back by a way that nobody can follow.
 RETURNS = {
     "a list that is kept for steps": """
@@ -360,6 +379,7 @@ class Exactness(PromiseTest):
         def job(number, text, level="full"):
             return workplace.run_watched(workplace.program(f"program_{number}", TRAIN + text), options=("--level", level))
         cls.partly_idle = job("partly_idle", PARTLY_IDLE)
+        cls.spoilt_gradient = job("spoilt_gradient", SPOILT_GRADIENT)
         cls.skipped = job("scaler", HIDDEN_SCALER_STEP)
         cls.left_out = job("left_out", LEFT_OUT)
         cls.returns = {name: job(f"return_{number}", text) for number, (name, text) in enumerate(RETURNS.items())}
@@ -387,6 +407,10 @@ class Exactness(PromiseTest):
             with self.subTest(name):
                 origin = origins(job.verdict())[0]
                 self.assertEqual((origin["kind"], origin["exact"], origin["unseen"]), (WRITER_UNSEEN[name][0], False, ["writer"]), origin)
+
+    def test_a_gradient_that_nobody_saw_written_is_one_incident(self):
+        found = origins(self.spoilt_gradient.verdict())
+        self.assertEqual([(origin["class"], origin["exact"]) for origin in found], [("external", False)], found)
 
     def test_what_is_bad_by_design_is_not_blamed_for_what_came_in_beside_it(self):
         for name, job in self.beside.items():

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/correlate/node_rule.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "daemon/correlate/wire_facts.h"
+
+namespace nanwatch {
+namespace {
+
+bool IsOfPass(const Origin& origin) {
+  return origin.site != nullptr && origin.record != nullptr && origin.record->has_value() &&
+         origin.record->value().pass() != 0;
+}
+
+// Nobody had read what it was given, and it was given nothing that was known to be bad.
+bool IsMadeOfUnread(const Origin& origin) {
+  return origin.finding_class == wire::FindingClass::kProduce &&
+         (origin.unseen & wire::ValueRecord::kUnseenInputs) != 0 && IsOfPass(origin) &&
+         !origin.site->node().empty() && origin.record->value().sources().empty();
+}
+
+// The engine sums a node's result to its parameter's shape (a bias) when the node has ended.
+bool IsOfNode(const Origin& a, const Origin& b) {
+  const bool same_node = b.site->node().empty() || a.site->node() == b.site->node();
+  return same_node && a.site->layer() == b.site->layer() &&
+         a.record->value().pass() == b.record->value().pass() &&
+         a.record->thread() == b.record->thread();
+}
+
+}  // namespace
+
+void TakeForItsGradient(const std::vector<Origin>& origins, std::vector<ValueNode>& nodes,
+                        std::vector<ReachEvent>& events, std::vector<Sending>& sendings) {
+  std::vector<int> instead(origins.size());
+  for (size_t i = 0; i < origins.size(); ++i) {
+    instead[i] = static_cast<int>(i);
+    if (!IsMadeOfUnread(origins[i])) continue;
+    const auto came_in = std::find_if(origins.begin(), origins.end(), [&](const Origin& other) {
+      return other.ticket > origins[i].ticket && other.CameInNameless() && IsOfPass(other) &&
+             IsOfNode(origins[i], other);
+    });
+    if (came_in != origins.end()) instead[i] = static_cast<int>(came_in - origins.begin());
+  }
+  const auto take = [&](int& origin) {
+    if (origin >= 0) origin = instead[static_cast<size_t>(origin)];
+  };
+  for (ValueNode& node : nodes) take(node.origin);
+  for (ReachEvent& event : events) take(event.origin);
+  for (Sending& sending : sendings) take(sending.origin);
+}
+
+}  // namespace nanwatch
