@@ -76,6 +76,8 @@ struct BadEntry {
   uint32_t next = 0;     // index + 1 of the next older entry of the same bucket
   uint32_t used_at = 0;  // place in the list of used entries
   uint64_t gone_by = 0;  // the event after which it is dropped, plus one; 0: its storage lives
+
+  [[nodiscard]] bool IsExternal() const noexcept { return site == 0 && value.ticket == 0; }
 };
 
 class BadValues {

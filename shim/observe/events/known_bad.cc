@@ -53,4 +53,19 @@ void KnownBad::RememberExternal(const PlainTensor& tensor, const External& as) n
   tracking_.Arm();
 }
 
+void KnownBad::RememberRest(const PlainTensor& tensor, const BadEntry& known,
+                            bool writer_unseen) noexcept {
+  BadEntry rest = BadEntryOf(tensor, clock_.completed());
+  rest.value = known.value;
+  rest.site = known.site;
+  rest.name = known.name;
+  rest.target = known.target;
+  rest.shared_file = known.shared_file;
+  rest.writer_unseen = known.writer_unseen || writer_unseen;
+  rest.born_range = known.born_range;
+  CountBad(tensor.view, &rest);
+  values_.Add(rest);
+  tracking_.Arm();
+}
+
 }  // namespace nanwatch

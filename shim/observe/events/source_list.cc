@@ -9,7 +9,7 @@ wire::Source SourceFrom(const BadEntry& entry) noexcept {
   source.input = 255;
   source.name = entry.name;
   source.target = static_cast<uint8_t>(entry.target);
-  if (entry.site != 0 || entry.value.ticket != 0) {
+  if (!entry.IsExternal()) {
     source.kind = static_cast<uint8_t>(wire::SourceKind::kValue);
     source.site = entry.site;
     source.value = entry.value.ticket;

@@ -38,6 +38,18 @@ struct Sources {
   void AddAll(const Sources& others) {
     for (int i = 0; i < others.count; ++i) Add(others.list[i], others.index[i]);
   }
+  // What came in by this argument of the op is no source of it, where there is another one.
+  void DropExternalOf(uint8_t input) {
+    int kept = 0;
+    for (int i = 0; i < count; ++i) {
+      const bool drop = list[i].input == input &&
+                        list[i].kind == static_cast<uint8_t>(wire::SourceKind::kExternal);
+      if (drop && (kept != 0 || i + 1 < count)) continue;
+      list[kept] = list[i];
+      index[kept++] = index[i];
+    }
+    count = kept;
+  }
 };
 
 // What can be told, after the fact, of the inputs of an op that were not asked for (gpu/op_batches.h).

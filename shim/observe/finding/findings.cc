@@ -16,6 +16,7 @@
 #include "shim/observe/finding/op_evidence.h"
 #include "shim/observe/finding/op_judge.h"
 #include "shim/observe/finding/stacked_rows.h"
+#include "shim/observe/finding/unchanged_values.h"
 #include "shim/observe/finding/written_tensor.h"
 #include "shim/observe/python/python_bridge.h"
 #include "shim/observe/thread/location.h"
@@ -74,25 +75,12 @@ bool IsOfUpdate(const ThreadState* thread, const Location& place, const BadOutpu
 
 }  // namespace
 
-// An in-place op left exactly as much bad as it found (an optimizer stepping over a parameter that
-// holds a NaN row, a clipped gradient): nothing came to be, and what is known of the memory stays
-// true. What is known may be of parts (entries of a bias were set to -Inf): they explain all that is
-// bad if they count as much.
-bool Findings::IsUnchanged(const Frame& frame, const BadOutput& output) noexcept {
-  if (!frame.op->in_place) return false;
-  uint8_t kinds = 0;
-  const uint64_t elements = uses_.known_bad.CountWithin(output.tensor, &kinds);
-  if (elements == 0) return false;
-  BadEntry now;
-  CountBad(output.tensor.view, &now);
-  return now.elements == elements && now.kinds == kinds;
-}
-
-int Findings::TakeChanged(const Frame& frame, const BadOutput* outputs, int count,
-                          BadOutput* changed) noexcept {
+int Findings::TakeChanged(const ThreadState* thread, const Frame& frame, const BadOutput* outputs,
+                          int count, BadOutput* changed) noexcept {
   int changed_count = 0;
   for (int i = 0; i < count; ++i) {
-    if (!IsUnchanged(frame, outputs[i])) changed[changed_count++] = outputs[i];
+    if (!IsUnchanged(thread, frame, outputs[i], uses_.known_bad))
+      changed[changed_count++] = outputs[i];
   }
   return changed_count;
 }
@@ -133,11 +121,12 @@ void Findings::OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* 
   Emitter* emitter = uses_.segment.Ensure();
   if (emitter == nullptr || IsInherited(thread, frame, outputs, count)) return;
   BadOutput changed[kBadOutputsMax];
-  const int changed_count = TakeChanged(frame, outputs, count, changed);
+  const int changed_count = TakeChanged(thread, frame, outputs, count, changed);
   if (changed_count == 0) return;
   Finding finding(thread, frame, changed, changed_count, *emitter);
   if (!uses_.judge.FindSources(finding)) return;
   uses_.judge.Classify(finding);
+  if (FollowRest(finding, uses_.known_bad)) return;
   if (IsPartsConstant(finding)) {
     --thread->counters.values_bad;
     return;

@@ -54,9 +54,8 @@ class Findings {
                     int count) noexcept;
 
  private:
-  [[nodiscard]] int TakeChanged(const Frame& frame, const BadOutput* outputs, int count,
-                                BadOutput* changed) noexcept;
-  [[nodiscard]] bool IsUnchanged(const Frame& frame, const BadOutput& output) noexcept;
+  [[nodiscard]] int TakeChanged(const ThreadState* thread, const Frame& frame,
+                                const BadOutput* outputs, int count, BadOutput* changed) noexcept;
   [[nodiscard]] bool IsPartsConstant(const Finding& finding) const noexcept;
   [[nodiscard]] bool IsInherited(ThreadState* thread, Frame& frame, const BadOutput* outputs,
                                  int count) noexcept;

@@ -11,6 +11,7 @@
 #include "shim/observe/finding/stacked_values.h"
 #include "shim/observe/finding/written_tensor.h"
 #include "shim/observe/python/python_bridge.h"
+#include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/read_numbers.h"
 #include "shim/observe/unseen/unread_inputs.h"
@@ -52,6 +53,8 @@ bool OpJudge::FindSources(Finding& finding) noexcept {
     // What a tensor is built of has no memory that anybody knows.
   } else if (frame.inputs_seen) {
     sources_.CollectSeen(thread, frame, finding.own, &sources);
+    // What a parameter or a buffer held before is read no more than it was.
+    if (PutsBad(thread, frame)) sources.DropExternalOf(0);
   } else if (finding.just_made() && thread->regions_open == 0) {
     finding.kept.Take(frame, finding.outputs, finding.count);
     finding.kept.AddSources(sources_, thread, finding.own, &sources);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/thread/seen_inputs.h"
 
+#include "shim/observe/torch/op_families.h"
 #include "shim/observe/torch/storage_data.h"
 #include "shim/observe/torch/weak_storage.h"
 
@@ -9,6 +10,15 @@ namespace nanwatch {
 bool HasGpuInput(const ThreadState* thread, const Frame& frame) noexcept {
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     if (thread->inputs[frame.inputs_begin + i].gpu >= 0) return true;
+  }
+  return false;
+}
+
+bool PutsBad(const ThreadState* thread, const Frame& frame) noexcept {
+  if (!frame.inputs_seen || !frame.op->in_place || (frame.op->families & kMoves) == 0) return false;
+  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+    const InputSeen& input = thread->inputs[frame.inputs_begin + i];
+    if (input.argument != 0 && input.kinds != 0) return true;
   }
   return false;
 }

@@ -89,6 +89,7 @@ constexpr Rule kRules[] = {
     {"aten::index_select", kMoves},
     {"aten::index_put*", kMoves | kPutsValue},
     {"aten::_index_put_impl_", kMoves | kPutsValue},
+    {"aten::index_copy*", kMoves},
     {"aten::gather", kMoves},
     {"aten::take", kMoves},
     {"aten::embedding", kMoves},

@@ -1,11 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """In-place ops, views, slices and out= arguments: the writer of the memory is to blame, wherever it is read."""
-from training import layer, training, with_layer
+from training import BEGIN, layer, training, with_layer
 from watched_program import WatchedProgramTest, main
 
 FORWARD = {"kind": "op", "class": "produce", "phase": "forward", "layer": "odd", "step": 2}
 COUNTER = {"given": "float(2 - step)"}
 NEGATIVE = {"given": "torch.rand(4, 8).masked_fill(torch.eye(4, 8).bool(), -0.5 if step == 2 else 0.5)"}
+
+# An embedding that is NaN where no row was used so far. None is new for some steps.
+TABLE = BEGIN + """
+table, head = nn.Embedding(20, 4, sparse=True), nn.Linear(4, 2)
+table.weight.data.fill_(math.nan)
+opt = torch.optim.SGD([*table.parameters(), *head.parameters()], lr=0.1)
+seen = torch.zeros(20, dtype=torch.bool)
+for step in range(12):
+    rows = torch.randint(0, 6 if step < 2 else 8 if step < 8 else 12, (8,))
+    new = rows[~seen[rows]].unique()
+    if len(new):
+        with torch.no_grad():
+            table.weight[new] = {new}
+        seen[new] = True
+    opt.zero_grad()
+    F.cross_entropy(head(table(rows)), torch.randint(0, 2, (8,))).backward()
+    opt.step()
+"""
 
 
 class InPlace(WatchedProgramTest):
@@ -102,6 +120,13 @@ class InPlace(WatchedProgramTest):
 
     def test_scratch_that_is_filled_with_nan_and_zeroed(self):
         self.assert_no_alarm(with_layer("out = torch.empty(4, 8).fill_(math.nan)\nout.zero_()\nout += h\nreturn out"))
+
+    def test_table_of_nan_whose_rows_are_set_before_they_are_read(self):
+        self.assert_no_alarm(TABLE.format(new="torch.randn(len(new), 4)"))
+
+    def test_table_of_nan_with_a_row_set_to_nan_again(self):
+        incident = self.assert_anomaly(TABLE.format(new="torch.randn(len(new), 4) / float(step != 8) * 0"), op="aten::div", step=8)
+        self.assertIn("parameter", incident["reach"])
 
     def test_scratch_filled_with_nan_of_which_a_part_stays(self):
         self.assert_anomaly(with_layer("out = torch.full((4, 8), math.nan)\nout[:, :7] = h[:, :7]\nreturn out"),

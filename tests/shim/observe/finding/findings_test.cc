@@ -182,6 +182,65 @@ TEST_F(FindingsTest, SaysNothingOfAnInPlaceOpThatLeavesAsMuchAsItFound) {
   EXPECT_EQ(on_.Values().size(), 2u) << "one element is of another kind";
 }
 
+TEST_F(FindingsTest, SaysNothingOfBadRowsThatAnOpLeftAloneWhenItPutGoodOnesBesideThem) {
+  at::Tensor weight = at::full({4}, kNan);
+  EndBad(BeginOp("aten::fill_", "Scalar"), weight);
+  ASSERT_EQ(on_.Values().size(), 1u);
+  const auto put = [&](const at::Tensor& values) {
+    Frame& frame = BeginOp("aten::index_put_");
+    Read(frame, weight, 0).updated = true;
+    Read(frame, values, 2);
+    weight[0] = values[0];
+    EndBad(frame, weight);
+  };
+  put(at::zeros({1}));
+  EXPECT_EQ(on_.Values().size(), 1u);
+  EndBad(BeginOp("aten::add_", "Tensor"), weight);
+  EXPECT_EQ(on_.Values().size(), 1u) << "an update that steps over the rows has made nothing";
+  put(at::full({1}, kNan));
+  EXPECT_EQ(on_.Values().size(), 2u) << "a bad row was put there";
+  weight[0] = kNan;
+  put(at::full({1}, kNan));
+  EXPECT_EQ(on_.Values().size(), 3u) << "one more, where there was one";
+}
+
+TEST_F(FindingsTest, BlamesABadRowThatAnOpPutsAndNotWhatTheParameterHeldBefore) {
+  at::Tensor weight = at::full({4}, kNan);
+  on_.external.Remember(ObservedTraining::Plain(weight), wire::Target::kParameter, "weight",
+                        ExternalValues::Writer::kKnown);
+  const at::Tensor row = Made(kNan);
+  Frame& frame = BeginOp("aten::index_put_");
+  Read(frame, weight, 0).updated = true;
+  Read(frame, row, 2);
+  EndBad(frame, weight);
+  const ValueRecord record = on_.Values().back();
+  ASSERT_EQ(record.n_sources, 1);
+  EXPECT_EQ(record.sources[0].kind, static_cast<uint8_t>(SourceKind::kValue));
+  EXPECT_EQ(record.sources[0].input, 2);
+}
+
+TEST_F(FindingsTest, SaysWhatIsLeftWhereNobodyHasReadWhatAnOpPutThere) {
+  at::Tensor weight = at::full({4}, kNan);
+  EndBad(BeginOp("aten::fill_", "Scalar"), weight);
+  weight[0] = 0;
+  EndBad(BeginOp("aten::index_put_"), weight);
+  EXPECT_EQ(on_.Values().size(), 2u);
+}
+
+TEST_F(FindingsTest, DoubtsTheWriterOfRowsThatHaveBeenBadForLongOnceOthersWereReplacedUnread) {
+  at::Tensor weight = at::full({4}, kNan);
+  on_.external.Remember(ObservedTraining::Plain(weight), wire::Target::kParameter, "weight",
+                        ExternalValues::Writer::kKnown);
+  on_.bad_values.Settle(/*now_step=*/9, /*steps=*/1);
+  ASSERT_EQ(on_.bad_values.transient(), 0u);
+  EXPECT_EQ(KnownAs(weight).flags & wire::Source::kWriterUnseen, 0u);
+  weight[0] = 0;
+  EndBad(BeginOp("aten::index_put_"), weight);
+  EXPECT_TRUE(on_.Values().empty());
+  EXPECT_NE(KnownAs(weight).flags & wire::Source::kWriterUnseen, 0u);
+  EXPECT_EQ(on_.bad_values.transient(), 1u) << "the next op is asked what it puts there";
+}
+
 TEST_F(FindingsTest, LeavesAValueToTheOpThatACompositeHasCalled) {
   const at::Tensor made = Made(kNan);
   Frame& outer = BeginOp("aten::linear");
