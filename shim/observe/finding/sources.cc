@@ -11,6 +11,7 @@
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/events/step_clock.h"
 #include "shim/observe/python/names/named_reading.h"
+#include "shim/observe/python/python_bridge.h"
 #include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/grad_fn.h"
 #include "shim/observe/torch/saved_tensors.h"
@@ -59,6 +60,34 @@ bool AddSavedByForward(const ThreadState* thread, const PlainTensor& plain, uint
 
 }  // namespace
 
+// A module may have got another parameter since its names were noted, while an optimizer keeps the
+// old one alive. The model is walked for it once a pass, and not for every bad batch of a long run.
+const NamedTensor* SourceFinder::FindNamed(const c10::StorageImpl* storage) noexcept {
+  constexpr uint32_t kWalksMax = 64;
+  const NamedTensor* named = uses_.names.FindByStorage(storage);
+  if (named != nullptr || CurrentLayer() == nullptr) return named;
+  const uint64_t pass = uint64_t{uses_.clock.Now().passes} + 1;
+  if (walked_pass_.exchange(pass, std::memory_order_relaxed) == pass) return nullptr;
+  if (walks_.fetch_add(1, std::memory_order_relaxed) >= kWalksMax) return nullptr;
+  return uses_.python.WalkAgain() ? uses_.names.FindByStorage(storage) : nullptr;
+}
+
+// What came in nameless may have become a parameter or a buffer since: it has that name from now on.
+BadEntry SourceFinder::NamedNow(const PlainTensor& plain, const BadEntry& entry) noexcept {
+  const bool came_in = entry.IsExternal()
+                           ? entry.target == Target::kInputData
+                           : uses_.recent.WasGiven(entry.value, /*external_counts=*/true) &&
+                                 !uses_.recent.WasGiven(entry.value, /*external_counts=*/false);
+  const bool can_be_read = plain.gpu < 0 || plain.view.counted != nullptr;
+  const NamedTensor* named = came_in && can_be_read ? FindNamed(plain.storage) : nullptr;
+  if (named == nullptr) return entry;
+  using Writer = ExternalValues::Writer;
+  uses_.external.Remember(plain, TargetOf(*named), named->name,
+                          entry.writer_unseen ? Writer::kMayBeUnseen : Writer::kKnown);
+  BadEntry now;
+  return uses_.known_bad.Find(plain, &now) ? now : entry;
+}
+
 bool SourceFinder::AddReceived(ThreadState* thread, const OwnWrites& own, uint8_t argument,
                                Sources* sources) noexcept {
   Source received{};
@@ -101,7 +130,7 @@ void SourceFinder::AddUnknownInput(ThreadState* thread, const UnknownInput& inpu
     // A process group's own thread unpacks what came from a buffer that nobody announces.
     if (own.outputs == nullptr && AddReceived(thread, own, input.argument, sources)) return;
     if (AddAssumed(thread, input, sources)) return;
-    const NamedTensor* named = uses_.names.FindByStorage(plain.storage);
+    const NamedTensor* named = input.is_of_python ? nullptr : FindNamed(plain.storage);
     if (own.outputs == nullptr && named == nullptr && uses_.collective_results.any_begun()) {
       // What this rank has given comes back to it, too.
       Source given = UnknownSource(input.kinds);
@@ -170,10 +199,11 @@ void SourceFinder::CollectSeen(ThreadState* thread, const Frame& frame, const Ow
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (input.overwritten) continue;
     if (input.known) {
-      Source source = SourceFrom(input.bad);
+      const BadEntry bad = IsAlive(input) ? NamedNow(input.Plain(), input.bad) : input.bad;
+      Source source = SourceFrom(bad);
       source.kinds = input.kinds;
       source.input = ArgumentOf(input);
-      sources->Add(source, input.bad.value.index);
+      sources->Add(source, bad.value.index);
       continue;
     }
     // Not known: read now, after the op, unless the op has changed it.
@@ -194,15 +224,16 @@ void SourceFinder::CollectSeen(ThreadState* thread, const Frame& frame, const Ow
 
 void SourceFinder::AddBadInput(ThreadState* thread, const PlainTensor& plain, uint8_t argument,
                                uint8_t kinds, const OwnWrites& own, Sources* sources) noexcept {
-  Source source{};
-  ValueRef value;
-  if (!uses_.known_bad.SourceOf(plain, &source, &value)) {
+  BadEntry entry;
+  if (!uses_.known_bad.Find(plain, &entry)) {
     const bool is_result = GradFnOf(*plain.impl) != nullptr;
     return AddUnknownInput(thread, {plain, argument, kinds, is_result, false}, own, sources);
   }
+  entry = NamedNow(plain, entry);
+  Source source = SourceFrom(entry);
   source.kinds = kinds;
   source.input = argument;
-  sources->Add(source, value.index);
+  sources->Add(source, entry.value.index);
 }
 
 void SourceFinder::Assume(const Location& place, const OwnWrites& written, bool wrote_buffers,

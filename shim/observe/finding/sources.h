@@ -19,6 +19,7 @@ class ExternalValues;
 class KnownBad;
 class LateFacts;
 class LevelState;
+class PythonBridge;
 class RecentValues;
 class StepClock;
 
@@ -31,6 +32,7 @@ class SourceFinder {
     ExternalValues& external;
     CollectiveResults& collective_results;
     RecentValues& recent;
+    PythonBridge& python;
     const PythonNames& names;
     LevelState& level;
     StepClock& clock;
@@ -76,6 +78,8 @@ class SourceFinder {
   };
   void AddUnknownInput(ThreadState* thread, const UnknownInput& input, const OwnWrites& own,
                        Sources* sources);
+  [[nodiscard]] BadEntry NamedNow(const PlainTensor& plain, const BadEntry& entry) noexcept;
+  [[nodiscard]] const NamedTensor* FindNamed(const c10::StorageImpl* storage) noexcept;
   bool AddAssumed(ThreadState* thread, const UnknownInput& input, Sources* sources);
   [[nodiscard]] bool MayBeOfKernels(const InputSeen& input) const noexcept;
   bool AddMade(const PlainTensor& plain, uint8_t kinds, Sources* sources) noexcept;
@@ -83,6 +87,8 @@ class SourceFinder {
   void AssumeFromModel(const Layer& layer, Sources* sources);
 
   const Uses uses_;
+  std::atomic<uint32_t> walks_{0};            // for the name of what came in nameless,
+  std::atomic<uint64_t> walked_pass_{0};      // and the pass of the last one, plus one
   std::atomic<uint32_t> model_reads_{0};      // for bad parameters of other layers,
   std::atomic<uint32_t> model_read_step_{0};  // and the step of the last one, plus one
 };

@@ -201,6 +201,25 @@ class Cell(nn.Module):
                                              "np.array([0, np.nan, 0, 0], dtype='f4')))"),
                             kind="buffer", param="1.running_mean", layer="1", step=0)
 
+    def test_weights_of_a_head_that_is_replaced_in_the_middle(self):
+        for head in ("nn.Linear(4, 2)", "nn.Sequential(nn.Linear(4, 2))"):  # of another class
+            with self.subTest(head):
+                self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2))", before=f"""
+            if step == 2:
+                head = {head}
+                (head[0] if isinstance(head, nn.Sequential) else head).weight = nn.Parameter(torch.from_numpy(
+                    np.full((2, 4), np.nan, dtype='f4')))
+                model[1] = head"""), kind="parameter", op="aten::addmm", param="1.0.weight" if "Seq" in head else "1.weight")
+
+    def test_checkpoint_that_is_assigned_in_the_middle(self):
+        self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2))", before="""
+            if step == 2:
+                import io
+                saved, file = {name: value.clone() for name, value in model.state_dict().items()}, io.BytesIO()
+                saved["1.weight"].numpy()[0, 0] = np.nan
+                torch.save(saved, file), file.seek(0)
+                model.load_state_dict(torch.load(file), assign=True)"""), kind="parameter", op="aten::addmm", param="1.weight")
+
     def test_state_of_an_optimizer_from_a_checkpoint(self):
         incident = self.assert_anomaly(training(model="nn.Linear(6, 2)", before="""
             if step == 2:

@@ -165,15 +165,16 @@ const NamedTensor* PythonNames::SeeAgain(const c10::TensorImpl* impl) noexcept t
 
 PythonNames::Record* PythonNames::RecordOf(const Layer* layer, std::string_view leaf,
                                            NamedTensorKind kind) {
+  // A layer is a path and a class: another class under the same path is another layer.
+  std::string key(reinterpret_cast<const char*>(&layer), sizeof layer);
+  key += kind == NamedTensorKind::kParameter ? 'p' : 'b';
+  key += leaf;
+  const auto known = by_name_.find(key);
+  if (known != by_name_.end()) return known->second;
+  if (records_.size() >= kNamedTensorsMax) return nullptr;
   std::string name(layer->path);
   if (!name.empty()) name += '.';
   name += leaf;
-  std::string key(layer->root);
-  key += '\0';
-  key += name;
-  const auto known = by_name_.find(key);
-  if (known != by_name_.end()) return known->second->layer == layer ? known->second : nullptr;
-  if (records_.size() >= kNamedTensorsMax) return nullptr;
   auto* record = new Record;
   record->name = KeepName(name);
   record->kind = kind;

@@ -167,7 +167,7 @@ class PythonNames {
   std::atomic<bool> has_buffers_{false};
   std::unordered_map<const void*, Record*> by_impl_;
   std::unordered_map<const void*, Record*> by_storage_;
-  std::unordered_map<std::string, Record*> by_name_;  // "Model#0\0encoder.weight"
+  std::unordered_map<std::string, Record*> by_name_;  // layer, kind and "weight"
   std::unordered_map<const Layer*, std::vector<Record*>> by_layer_;
   std::unordered_map<const Layer*, std::vector<Record*>> by_root_;
   std::atomic<uint64_t> generation_{0};  // written with mutex_ held

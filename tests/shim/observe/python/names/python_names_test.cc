@@ -67,6 +67,24 @@ class PythonNamesTest : public testing::Test {
   PythonNames names_;
 };
 
+TEST_F(PythonNamesTest, NameWhatTakesThePlaceOfAnotherModuleOrOfABuffer) {
+  TensorObject old_weight(at::zeros({4})), weight(at::ones({4})), buffer(at::ones({4}));
+  Layer other = encoder_;  // of another class: model.encoder = Other()
+  Add(old_weight, "weight", encoder_);
+  const NamedTensor* named = names_.FindByImpl(old_weight.impl());
+  names_.ForgetRoot(&root_);
+  Add(weight, "weight", other);
+  EXPECT_EQ(NameOf(weight), "encoder.weight");
+  EXPECT_EQ(names_.FindByStorage(weight.storage())->layer, &other);
+  EXPECT_EQ(All().size(), 1u);
+  names_.ForgetRoot(&root_);
+  Add(buffer, "weight", other, NamedTensorKind::kBuffer);
+  EXPECT_EQ(names_.FindByImpl(buffer.impl())->kind, NamedTensorKind::kBuffer);
+  names_.ForgetRoot(&root_);
+  Add(weight, "weight", encoder_);
+  EXPECT_EQ(names_.FindByImpl(weight.impl()), named) << "back again, it is the same one";
+}
+
 // A DTensor, and the shard that this rank has of it.
 TEST_F(PythonNamesTest, NameADistributedTensorAndReadWhatThisRankHasOfIt) {
   TensorObject whole(at::zeros({4, 3}));
