@@ -158,7 +158,19 @@ std::string FirstSpoiled(const Lineage& lineage, const Origin& origin) {
   return "";
 }
 
+bool IsStepInDoubt(const Lineage& lineage, const Origin& origin, const Clocks* clocks) {
+  const uint64_t time_ns = origin.record != nullptr ? origin.record->time_ns() : 0;
+  return clocks != nullptr && lineage.clock().Read(*clocks, time_ns).ambiguous;
+}
+
 }  // namespace
+
+bool UpdatesWereUnseen(const Lineage& lineage, const Origin& origin, const Clocks* clocks) {
+  return Is(origin.target, wire::Target::kParameter) &&
+         (origin.unseen & wire::ValueRecord::kUnseenWriter) != 0 &&
+         IsStepInDoubt(lineage, origin, clocks) &&
+         lineage.clock().Read(*clocks).source == "backward";
+}
 
 TensorStats DescribeTensor(const RecordTensor& tensor) {
   TensorStats stats;
@@ -313,8 +325,11 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
   }
   // Nobody saw the op that made it.
   if (!finding.exact() && finding.unseen().empty()) finding.add_unseen("ops");
-  const uint64_t time_ns = origin.record != nullptr ? origin.record->time_ns() : 0;
-  if (clocks != nullptr && lineage.clock().Read(*clocks, time_ns).ambiguous) {
+  if (UpdatesWereUnseen(lineage, origin, clocks)) {
+    finding.set_step(-1);
+    finding.set_iteration(-1);
+    finding.set_step_source("none");
+  } else if (IsStepInDoubt(lineage, origin, clocks)) {
     finding.set_exact(false);
     finding.add_unseen("turns");
   }

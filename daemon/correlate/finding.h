@@ -17,6 +17,12 @@ namespace nanwatch {
 // it.
 [[nodiscard]] Finding DescribeOrigin(const Lineage& lineage, const Origin& origin);
 
+// Whether the origin is a parameter that code which nobody observes has written, in a run in which
+// no op was seen to update any: its updates were not seen either, and the step is not known.
+// `clocks`: when it was first computed with; may be null.
+[[nodiscard]] bool UpdatesWereUnseen(const Lineage& lineage, const Origin& origin,
+                                     const Clocks* clocks);
+
 // Whether another op than the named one may have made it: ops before it were not checked, or its
 // record was lost. Else it is not exact for want of its inputs, and right in all likelihood.
 [[nodiscard]] bool MayBeAnotherOp(const Finding& origin);

@@ -266,6 +266,10 @@ Incident Finish(const IncidentDraft& draft) {
   incident.set_first_step(came_in ? std::max(draft.first_step, incident.origin().step())
                                   : draft.first_step);
   incident.set_last_step(draft.last_step);
+  if (UpdatesWereUnseen(*draft.lineage, *draft.origin, draft.origin->clocks)) {
+    incident.set_first_step(-1);
+    incident.set_last_step(-1);
+  }
   if (WasLeftOut(incident.origin())) {
     const auto last = [&](int64_t step) { return NoLaterThanLast(draft, step); };
     incident.mutable_origin()->set_step(last(incident.origin().step()));

@@ -31,6 +31,9 @@ struct Origin {
   const RecordSource* source = nullptr;  // what came in, for external and received
   uint32_t target = 0;                   // wire::Target of what came in
   uint32_t kinds = 0;                    // wire::kHasNan...
+  // Of a parameter or buffer that was bad when it was read: a number, the smaller the earlier it
+  // was first so. -1 for all else.
+  int first_read = -1;
   bool exact = true;
   uint32_t unseen = 0;  // ValueRecord::kInexact, kUnseenInputs, ...: what makes it inexact
   const std::string* expected_by = nullptr;  // the user's rule that excuses it
@@ -51,6 +54,7 @@ struct Origin {
   const bool a_excused = a.expected_by != nullptr;
   const bool b_excused = b.expected_by != nullptr;
   if (a_excused != b_excused) return b_excused;
+  if (a.first_read >= 0 && b.first_read >= 0) return a.first_read < b.first_read;
   return a.ticket < b.ticket;
 }
 

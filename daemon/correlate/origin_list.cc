@@ -66,7 +66,14 @@ int OriginList::AddCameIn(const Record& consumer, const ValueNode* self, int nod
   origin.record = &consumer;
   origin.clocks = &consumer.clocks();
   origin.source = &source;
-  if (origin.IsExternal()) origin.target = source.target();
+  if (origin.IsExternal()) {
+    origin.target = source.target();
+    const int next = static_cast<int>(first_reads_.size());
+    if (!source.name().empty()) {
+      origin.first_read =
+          first_reads_.try_emplace({source.target(), source.name()}, next).first->second;
+    }
+  }
   origin.kinds = source.kinds();
   if ((source.flags() & wire::Source::kWriterUnseen) != 0) {
     origin.exact = false;

@@ -5,6 +5,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -48,6 +51,7 @@ class OriginList {
  private:
   const Excused& excused_;
   std::vector<Origin> origins_;
+  std::map<std::pair<uint32_t, std::string>, int> first_reads_;  // by target and name
 };
 
 }  // namespace nanwatch

@@ -171,7 +171,12 @@ std::string StepText(const Finding& finding) {
 // The step, and how else its time is counted where that differs.
 std::string StepInFull(const Finding& finding) {
   std::string text = StepText(finding);
-  if (finding.step() < 0) return text;
+  if (finding.step() < 0) {
+    if (finding.micro_step() <= 0) return text;
+    return text + " (after " + Grouped(static_cast<uint64_t>(finding.micro_step())) +
+           (finding.micro_step() == 1 ? " backward pass" : " backward passes") +
+           "; no op was seen to update a parameter)";
+  }
   if (finding.iteration() > finding.step()) {
     text += " (iteration " + Grouped(static_cast<uint64_t>(finding.iteration())) +
             ", counting updates that the scaler skipped)";
@@ -181,7 +186,9 @@ std::string StepInFull(const Finding& finding) {
         " (after " + Counted(static_cast<uint64_t>(finding.updates()), "update") +
         " by several optimizers; a step is one update of the optimizer that updates least often)";
   }
-  if (IsUnseen(finding, "turns")) {
+  if (IsUnseen(finding, "turns") && finding.step_source() == "backward") {
+    text += " (no op was seen to update a parameter: the step may be a later one)";
+  } else if (IsUnseen(finding, "turns")) {
     text +=
         " (counted for the optimizer that ran then; there were too few updates to tell whether "
         "several optimizers take turns)";

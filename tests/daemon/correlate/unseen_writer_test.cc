@@ -118,5 +118,41 @@ TEST(UnseenWriter, OfAGradientIsNotBehindWhatWasMadeOfFiniteInputsOrInAnotherLay
       2);
 }
 
+// An update in C that no op shows, and that has ruined all parameters at once.
+TEST(UnseenWriter, OfAllParametersAtOnceIsOneAndTheStepIsNotKnown) {
+  RunBuilder run;
+  const auto read = [&run](uint64_t ticket, const std::string& first, const std::string& second) {
+    run.Value(ticket)
+        .External("aten::addmm")
+        .At("0")
+        .FromOutside(wire::Target::kParameter, first)
+        .WriterUnseen()
+        .FromOutside(wire::Target::kParameter, second)
+        .WriterUnseen()
+        .Nan();
+  };
+  Clocks clocks;
+  const auto passed = [&](uint64_t passes) {
+    clocks.set_passes(passes);
+    clocks.set_micro_passes(static_cast<uint32_t>(passes));
+    run.Clock(clocks);
+  };
+  passed(4);
+  read(10, "0.weight", "0.bias");
+  run.Pass(11).Root(10);
+  passed(5);
+  read(20, "0.bias", "0.weight");  // inputs are handed over in another order
+  run.Pass(21).Root(20);
+  run.Ended(clocks);
+  const Verdict verdict = Correlate({run.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  const Finding& origin = verdict.incidents(0).origin();
+  EXPECT_EQ(origin.param(), "0.weight");
+  EXPECT_EQ(origin.step(), -1);
+  EXPECT_EQ(origin.step_source(), "none");
+  EXPECT_EQ(verdict.incidents(0).first_step(), -1);
+  EXPECT_THAT(origin.unseen(), ElementsAre("writer"));
+}
+
 }  // namespace
 }  // namespace nanwatch
