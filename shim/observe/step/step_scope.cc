@@ -2,6 +2,7 @@
 #include "shim/observe/step/step_scope.h"
 
 #include <ATen/record_function.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <cstring>
@@ -60,6 +61,7 @@ void StepScope::SayUnseen() const noexcept {
 void StepScope::OnStepBegin(ThreadState* thread, const char* range_name, const void* optimizer,
                             const void* identity) noexcept {
   if (thread->optimizer_depth++ != 0) return;
+  thread->optimizer_pass_plus_one = torch::autograd::get_current_graph_task_id() + 1;
   uses_.sink.OnBoundary(thread);
   uses_.poison_watch.At(thread, PoisonWatch::Border::kStepBegins, optimizer);
   OnOptimizerBegin(thread, range_name, optimizer, identity != nullptr ? identity : optimizer);

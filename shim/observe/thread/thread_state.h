@@ -214,6 +214,9 @@ struct ThreadState {
   uint64_t region_ended_after_ops;  // counters.ops_seen
   bool regions_unread;       // one ran that was no module's: nobody has read what it returned
   uint32_t optimizer_depth;  // open optimizer ranges
+  // Of the backward pass in which the outermost of them was opened (a hook that updates a parameter
+  // as soon as its gradient is there): torch's number plus one; 0: in none.
+  int optimizer_pass_plus_one;
   uint32_t optimizer_index;
   bool optimizer_holds_inputs;     // the open range asked for inputs and has to let go of that
   bool optimizer_watches_ops;      // the open range had ops watched, which are not outside it

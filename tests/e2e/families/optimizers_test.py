@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers that make the first NaN themselves: epsilons of zero or below their type, rates that are not finite, clipping."""
-from training import training
+from training import BEGIN, training
 from watched_program import WatchedProgramTest, main
 
 UPDATE = {"kind": "optimizer", "class": "produce", "phase": "optimizer"}
@@ -92,6 +92,29 @@ for step in range(6):
         self.assert_anomaly(training(model="nn.Linear(6, 2)", optimizer="torch.optim.SGD(model.parameters(), lr=0.1)",
                                      before="if step == 2:\n    opt.param_groups[0]['lr'] = math.inf"),
                             kind="optimizer", op="aten::add_", phase="optimizer", step=2)
+
+    # Each parameter is updated as soon as its gradient is there, within the backward pass.
+    def test_update_in_a_hook_of_the_gradient(self):
+        for optimizer, spoil, expected in (
+                ("SGD([p], lr=0.1)", "o.param_groups[0]['lr'] = math.inf", {"op": "aten::add_", "class": "scalar"}),
+                ("RMSprop([p], lr=0.1, eps=0.0)", "x.zero_()", {"op": "aten::addcdiv_", "class": "produce"})):
+            with self.subTest(optimizer):
+                incident = self.assert_anomaly(BEGIN + f"""
+model = nn.Sequential(nn.Linear(6, 4, bias=False), nn.Linear(4, 2, bias=False))
+updates = {{p: torch.optim.{optimizer} for p in model.parameters()}}
+def update(p):
+    updates[p].step(), updates[p].zero_grad()
+for p in model.parameters():
+    p.register_post_accumulate_grad_hook(update)
+for step in range(4):
+    x = torch.randn(4, 6)
+    if step == 2:
+        for p, o in updates.items():
+            o.state.clear()
+            {spoil}
+    model(x).pow(2).mean().backward()
+""", kind="optimizer", phase="optimizer", **expected)
+                self.assertIn("parameter", incident["reach"])
 
     def test_stochastic_gradient_descent_with_a_rate_of_nan_is_one_incident(self):
         text = training(model="nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))",
