@@ -128,13 +128,31 @@ const ValueNode* FirstConsumer(const Lineage& lineage, const Origin& origin) {
   return &nodes[at];
 }
 
+// `p.data = tensor`, `module.buffer = tensor`: no op, but recorded as one.
+bool GivesMemory(const Site& site) {
+  return site.op() == "torch.Tensor.data" || site.op() == "torch.nn.Module.__setattr__";
+}
+
 // What an update first reads of a batch's memory and writes back is no batch: it is the parameter
-// itself, which was bad before anybody knew its name. Nor is what is copied into a parameter as it
-// came in: a checkpoint or a pre-trained weight.
-bool IsOfParameter(const ValueNode& consumer) {
-  if (consumer.site == nullptr || !WroteParameter(consumer.record)) return false;
-  return IsIn(consumer.site, Phase::kOptimizer) ||
-         (MovesValues(consumer.site->op()) && !consumer.record->value().param().empty());
+// itself, which was bad before anybody knew its name. Nor is what is copied into a parameter or a
+// buffer as it came in: a checkpoint or a pre-trained weight. (Into a buffer a forward may copy its
+// batch.)
+Target LoadedInto(const ValueNode& consumer) {
+  if (consumer.site == nullptr || consumer.record == nullptr || !consumer.record->has_value()) {
+    return Target::kNone;
+  }
+  const ValueFact& value = consumer.record->value();
+  const bool is_named = !value.param().empty();
+  const bool gives = GivesMemory(*consumer.site) && is_named;
+  if (WroteParameter(consumer.record)) {
+    const bool moves = MovesValues(consumer.site->op()) && is_named;
+    const bool loads = IsIn(consumer.site, Phase::kOptimizer) || moves || gives;
+    return loads ? Target::kParameter : Target::kNone;
+  }
+  if ((value.flags() & wire::ValueRecord::kWroteBuffer) == 0) return Target::kNone;
+  const bool copies = consumer.site->op() == "aten::copy_" && consumer.site->layer().empty() &&
+                      (value.flags() & wire::ValueRecord::kWithoutGradients) != 0 && is_named;
+  return copies || gives ? Target::kBuffer : Target::kNone;
 }
 
 // The name of the first parameter that a value of an update's own has made bad: a square root or a
@@ -303,8 +321,9 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
     }
     state = StateReadBy(consumer->site, consumer->record, source);
   }
-  if (consumer != nullptr && IsOfParameter(*consumer)) {
-    kind = "parameter";
+  const Target loaded = consumer != nullptr ? LoadedInto(*consumer) : Target::kNone;
+  if (loaded == Target::kParameter || (loaded == Target::kBuffer && kind == "input_data")) {
+    kind = loaded == Target::kParameter ? "parameter" : "buffer";
     parameter = consumer->record->value().param();
   }
   if (state != StateRead::kNo) kind = "optimizer_state";

@@ -25,12 +25,14 @@ bool IsOutsideModules(const Site* site, std::string_view op) {
 }
 
 // How load_state_dict and broadcasts handle tensors; batches are rather stacked, or cast. What
-// torch.load has made (set_) may be either: it counts where it was copied into what was there.
+// torch.load has made (set_), or came from numpy (lift_fresh), may be either: it counts where it was
+// copied into what was there.
 bool IsCarriedNameless(const StepClock& clock, const std::vector<ValueNode>& nodes, int index,
                        const Origin& origin) {
   if (!origin.CameInNameless() || origin.site == nullptr) return false;
   if (!IsOfFirstIteration(clock, origin)) return false;
-  if (IsOutsideModules(origin.site, "aten::set_")) {
+  if (IsOutsideModules(origin.site, "aten::set_") ||
+      IsOutsideModules(origin.site, "aten::lift_fresh")) {
     return std::any_of(nodes.begin(), nodes.end(), [index](const ValueNode& node) {
       return node.origin == index && IsOutsideModules(node.site, "aten::copy_");
     });

@@ -220,6 +220,21 @@ class Cell(nn.Module):
                 torch.save(saved, file), file.seek(0)
                 model.load_state_dict(torch.load(file), assign=True)"""), kind="parameter", op="aten::addmm", param="1.weight")
 
+    def test_checkpoint_of_a_buffer_that_is_loaded_in_the_middle(self):
+        self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))", before="""
+            if step == 2:
+                import io
+                saved, file = {name: value.clone() for name, value in model.state_dict().items()}, io.BytesIO()
+                saved["1.running_var"].numpy()[1] = np.nan
+                torch.save(saved, file), file.seek(0)
+                model.load_state_dict(torch.load(file)), model.eval()"""), kind="buffer", op="aten::copy_", param="1.running_var", step=2)
+
+    def test_memory_of_numpy_that_is_given_to_a_parameter_in_the_middle(self):
+        self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2))", before="""
+            if step == 2:
+                model[1].weight.data = torch.from_numpy(np.full((2, 4), np.nan, dtype='f4'))"""),
+                            kind="parameter", op="torch.Tensor.data", param="1.weight", step=2)
+
     def test_state_of_an_optimizer_from_a_checkpoint(self):
         incident = self.assert_anomaly(training(model="nn.Linear(6, 2)", before="""
             if step == 2:

@@ -3,6 +3,7 @@
 import os
 import unittest
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -46,6 +47,21 @@ def in_two_groups(rank, count):
             dist.all_reduce(total, group=groups[rank // 2])
         optimizer.zero_grad()
         model(total if rank in (1, 2) else own).square().mean().backward()
+        optimizer.step()
+
+
+def weights_that_were_loaded_bad(rank, count):
+    """On rank 0, from numpy, into a model that DDP then sends to the others."""
+    model = nn.Linear(6, 2)
+    if rank == 0:
+        weight = np.ones((2, 6), np.float32)
+        weight[0, 1] = np.nan
+        model.load_state_dict({"weight": torch.from_numpy(weight), "bias": torch.zeros(2)})
+    model = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(4, 6)).square().mean().backward()
         optimizer.step()
 
 
@@ -159,6 +175,12 @@ class Consequences(unittest.TestCase):
                 found = [(i["origin"]["rank"], int(i["origin"]["step"]), i["origin"]["op"], i["severity"], i["origin"]["exact"])
                          for i in forked_ranks.anomalies(verdict)]
                 self.assertEqual(found, [(0, BAD_STEP, "aten::exp", "critical", True)])
+
+    def test_weights_that_were_loaded_bad_and_sent_to_all_are_one_incident(self):
+        statuses, verdict = forked_ranks.run_job(weights_that_were_loaded_bad, 2, f"consequences-{os.getpid()}-loaded", environment)
+        self.assertEqual(statuses, [0, 0])
+        found = [(i["origin"]["rank"], int(i["origin"]["step"]), i["origin"]["kind"], i["origin"]["param"]) for i in forked_ranks.anomalies(verdict)]
+        self.assertEqual(found, [(0, 0, "parameter", "weight")])
 
     def test_what_gather_brings_is_never_certain_on_the_rank_that_got_it(self):
         statuses, verdict = forked_ranks.run_job(through(gather), 2, f"consequences-{os.getpid()}-gather", environment)
