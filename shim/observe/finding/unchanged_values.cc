@@ -20,6 +20,17 @@ bool IsUnchanged(const ThreadState* thread, const Frame& frame, const BadOutput&
   return now.elements == elements && now.kinds == kinds;
 }
 
+namespace {
+
+// A buffer of NaN that is filled as the training goes, copied from itself or from a checkpoint: it
+// holds no more than it did when its model was first called.
+bool IsHeldByModel(const BadEntry& known) {
+  return known.IsExternal() &&
+         (known.target == wire::Target::kParameter || known.target == wire::Target::kBuffer);
+}
+
+}  // namespace
+
 bool FollowRest(const Finding& finding, KnownBad& known_bad) noexcept {
   const Frame& frame = finding.frame;
   if (!frame.op->in_place || (frame.op->families & kMoves) == 0 || finding.count != 1) return false;
@@ -30,7 +41,13 @@ bool FollowRest(const Finding& finding, KnownBad& known_bad) noexcept {
   if (elements == 0 || !known_bad.Find(tensor, &known)) return false;
   BadEntry now;
   CountBad(tensor.view, &now);
-  if (now.elements >= elements || (now.kinds & ~kinds) != 0) return false;
+  if (now.elements > elements || (now.kinds & ~kinds) != 0) return false;
+  if ((frame.op->families & kOverwrites) != 0) {
+    const bool is_held = IsHeldByModel(known);
+    if (is_held) known_bad.RememberRest(tensor, known, /*writer_unseen=*/false);
+    return is_held;
+  }
+  if (now.elements == elements) return false;
   const Sources& sources = finding.sources;
   if (frame.inputs_seen) {
     const bool put_good = finding.finding_class == wire::FindingClass::kPropagate &&

@@ -39,8 +39,8 @@ Location LocationOf(const ThreadState* thread) noexcept {
   Location place{Phase::kOther, CurrentLayer(), "", 0, 0};
   const Frame* node = thread->nodes_open != 0 ? InnermostNode(thread) : nullptr;
   const int task = torch::autograd::get_current_graph_task_id();
-  const bool updates_within = thread->optimizer_depth != 0 && task != -1 &&
-                              thread->optimizer_pass_plus_one == task + 1;
+  const bool updates_within =
+      thread->optimizer_depth != 0 && task != -1 && thread->optimizer_pass_plus_one == task + 1;
   const bool in_pass = !updates_within && (node != nullptr || task != -1);
   if (thread->optimizer_depth != 0) place.flags |= ValueRecord::kInOptimizerRange;
   if (in_pass) {

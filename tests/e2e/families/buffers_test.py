@@ -27,6 +27,32 @@ for step in range(8):
     model(torch.randn(5, 4), step).square().mean().backward()
     optimizer.step()
 """
+# Slots of `kept` are NaN until a step fills them. No forward reads it.
+HISTORY = """
+import io, math, torch, torch.nn as nn
+torch.manual_seed(0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 1)
+        self.register_buffer("kept", torch.full((6,), math.nan))
+    def forward(self, x):
+        return self.fc(x)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(5):
+    loss = model(torch.randn(4, 3)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    model.kept[step] = loss.detach()
+    if step == 1:
+        model.load_state_dict(model.state_dict())
+    if step == 3:
+        file = io.BytesIO()
+        torch.save(model.state_dict(), file), file.seek(0)
+        model.load_state_dict(torch.load(file))
+"""
 BAD = "batch / (0 if step == {step} else 1)"
 
 
@@ -47,6 +73,14 @@ class Buffers(WatchedProgramTest):
     def test_what_is_made_finite_before_it_is_assigned_reaches_nothing(self):
         text = TRAINING.format(update=f"self.mean = 0.9 * self.mean + 0.1 * ({BAD.format(step=2)}).nan_to_num(0, 0, 0)")
         self.assertEqual(self.verdict_of(text)["verdict"], "expected")
+
+    def test_a_history_of_nan_that_is_filled_saved_and_loaded(self):
+        self.assert_no_alarm(HISTORY)
+
+    def test_a_checkpoint_with_more_bad_values_than_the_buffer_had(self):
+        incident = self.assert_anomaly(HISTORY.replace("torch.load(file)", "{**torch.load(file), 'kept': torch.full((6,), math.nan)}"),
+                                       kind="buffer", param="kept")
+        self.assertEqual(incident["reach"], ["activation", "buffer"])
 
     def test_a_mask_that_is_assigned_in_each_step_is_none(self):
         text = TRAINING.format(update="self.mean = batch.masked_fill(batch > 0, -math.inf)")
