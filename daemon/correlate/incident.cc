@@ -272,7 +272,10 @@ Incident Finish(const IncidentDraft& draft) {
   }
   if (WasLeftOut(incident.origin())) {
     const auto last = [&](int64_t step) { return NoLaterThanLast(draft, step); };
-    incident.mutable_origin()->set_step(last(incident.origin().step()));
+    const int64_t step = last(incident.origin().step());
+    incident.mutable_origin()->set_iteration(incident.origin().iteration() + step -
+                                             incident.origin().step());
+    incident.mutable_origin()->set_step(step);
     incident.set_first_step(last(incident.first_step()));
     incident.set_last_step(last(incident.last_step()));
   }

@@ -220,7 +220,8 @@ std::string Headline(const Incident& incident) {
   }
   const Finding* arrival = LinkThatReached(incident, reach);
   if (incident.origin().step() >= 0)
-    text += " at " + StepText(arrival != nullptr ? *arrival : incident.origin());
+    text += (WasReadLater(incident.origin()) ? " by " : " at ") +
+            StepText(arrival != nullptr ? *arrival : incident.origin());
   return text;
 }
 

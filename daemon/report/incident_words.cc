@@ -163,6 +163,11 @@ std::string Place(const Finding& finding) {
   return place;
 }
 
+bool WasReadLater(const Finding& origin) {
+  const bool was_read = origin.op() == "torch.nn.Module.__call__" && origin.class_() == "external";
+  return was_read && (IsUnseen(origin, "level") || IsUnseen(origin, "measuring"));
+}
+
 std::string StepText(const Finding& finding) {
   return finding.step() < 0 ? "step unknown"
                             : "step " + Grouped(static_cast<uint64_t>(finding.step()));
@@ -170,7 +175,7 @@ std::string StepText(const Finding& finding) {
 
 // The step, and how else its time is counted where that differs.
 std::string StepInFull(const Finding& finding) {
-  std::string text = StepText(finding);
+  std::string text = (WasReadLater(finding) ? "by " : "") + StepText(finding);
   if (finding.step() < 0) {
     if (finding.micro_step() <= 0) return text;
     return text + " (after " + Grouped(static_cast<uint64_t>(finding.micro_step())) +

@@ -36,6 +36,9 @@ namespace nanwatch {
 [[nodiscard]] std::string BadWord(const google::protobuf::RepeatedPtrField<TensorStats>& tensors);
 [[nodiscard]] std::string BadWord(const Incident& incident);
 
+// A parameter or buffer that was bad when steps which were not checked were over: it went bad by then.
+[[nodiscard]] bool WasReadLater(const Finding& origin);
+
 // "step 117", "step unknown"; in full: also how else its time is counted where that differs.
 [[nodiscard]] std::string StepText(const Finding& finding);
 [[nodiscard]] std::string StepInFull(const Finding& finding);

@@ -424,6 +424,24 @@ TEST(TextReport, ParameterNamesItself) {
                                              "          already bad; first read by aten::addmm\n"));
 }
 
+// Level auto reads parameters when steps that it left out are over.
+TEST(TextReport, ParameterThatWasReadLaterWentBadByThen) {
+  RunBuilder run;
+  run.Step(8);
+  run.Value(1)
+      .External("torch.nn.Module.__call__")
+      .At("fc", "Linear")
+      .FromOutside(wire::Target::kParameter, "fc.weight")
+      .WroteParameter("fc.weight")
+      .Flag(wire::ValueRecord::kUnseenLevel)
+      .Nan();
+  run.Ended(OptimizerClocks({9}));
+  const std::string report = Unwrapped(Report(run.Build()));
+  EXPECT_THAT(report, HasSubstr("NaN reached the parameters by step 8"));
+  EXPECT_THAT(report, HasSubstr("origin by step 8, parameter fc.weight"));
+  EXPECT_THAT(report, Not(HasSubstr("scaler")));
+}
+
 TEST(TextReport, UpdateNamesItsParameter) {
   RunBuilder run;
   run.Value(1).Produce("aten::addcdiv_").Optimizer("gate.weight").Step(3).Nan();

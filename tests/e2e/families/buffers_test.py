@@ -29,7 +29,7 @@ for step in range(8):
 """
 # Slots of `kept` are NaN until a step fills them. No forward reads it.
 HISTORY = """
-import io, math, torch, torch.nn as nn
+import io, math, numpy as np, torch, torch.nn as nn
 torch.manual_seed(0)
 class Net(nn.Module):
     def __init__(self):
@@ -78,7 +78,7 @@ class Buffers(WatchedProgramTest):
         self.assert_no_alarm(HISTORY)
 
     def test_a_checkpoint_with_more_bad_values_than_the_buffer_had(self):
-        incident = self.assert_anomaly(HISTORY.replace("torch.load(file)", "{**torch.load(file), 'kept': torch.full((6,), math.nan)}"),
+        incident = self.assert_anomaly(HISTORY.replace("torch.load(file)", "{**torch.load(file), 'kept': torch.from_numpy(np.full(6, np.nan, 'f4'))}"),
                                        kind="buffer", param="kept")
         self.assertEqual(incident["reach"], ["activation", "buffer"])
 
