@@ -108,6 +108,21 @@ void AddUnseen(uint32_t flags, Finding& finding) {
   }
 }
 
+// What torch.load has made (set_), and load_state_dict copies into a buffer, is no batch. A program may
+// copy its batches into a buffer, too: these are made otherwise.
+bool IsOfBuffer(const Origin& origin, const ValueNode& consumer) {
+  if (consumer.site == nullptr || consumer.record == nullptr || origin.site == nullptr ||
+      !consumer.record->has_value()) {
+    return false;
+  }
+  const ValueFact& value = consumer.record->value();
+  constexpr uint32_t kLoads =
+      wire::ValueRecord::kWroteBuffer | wire::ValueRecord::kWithoutGradients;
+  return origin.site->op() == "aten::set_" && consumer.site->op() == "aten::copy_" &&
+         consumer.site->layer().empty() && (value.flags() & kLoads) == kLoads &&
+         !value.param().empty();
+}
+
 // Stacking, copying and slicing a batch is not yet using it: the op a person looks for is the first
 // that computes with it, and the step is that op's. A data set in memory holds its NaN from the
 // beginning, and a loader may fetch a batch long before its turn.
@@ -116,7 +131,7 @@ const ValueNode* FirstConsumer(const Lineage& lineage, const Origin& origin) {
   if (origin.node < 0) return nullptr;
   size_t at = static_cast<size_t>(origin.node);
   while (nodes[at].site != nullptr && MovesValues(nodes[at].site->op()) &&
-         !WroteParameter(nodes[at].record)) {
+         !WroteParameter(nodes[at].record) && !IsOfBuffer(origin, nodes[at])) {
     size_t next = at + 1;
     while (next < nodes.size() &&
            (nodes[next].via != static_cast<int>(at) || nodes[next].site == nullptr)) {
@@ -128,31 +143,15 @@ const ValueNode* FirstConsumer(const Lineage& lineage, const Origin& origin) {
   return &nodes[at];
 }
 
-// `p.data = tensor`, `module.buffer = tensor`: no op, but recorded as one.
-bool GivesMemory(const Site& site) {
-  return site.op() == "torch.Tensor.data" || site.op() == "torch.nn.Module.__setattr__";
-}
-
 // What an update first reads of a batch's memory and writes back is no batch: it is the parameter
-// itself, which was bad before anybody knew its name. Nor is what is copied into a parameter or a
-// buffer as it came in: a checkpoint or a pre-trained weight. (Into a buffer a forward may copy its
-// batch.)
-Target LoadedInto(const ValueNode& consumer) {
-  if (consumer.site == nullptr || consumer.record == nullptr || !consumer.record->has_value()) {
-    return Target::kNone;
-  }
-  const ValueFact& value = consumer.record->value();
-  const bool is_named = !value.param().empty();
-  const bool gives = GivesMemory(*consumer.site) && is_named;
-  if (WroteParameter(consumer.record)) {
-    const bool moves = MovesValues(consumer.site->op()) && is_named;
-    const bool loads = IsIn(consumer.site, Phase::kOptimizer) || moves || gives;
-    return loads ? Target::kParameter : Target::kNone;
-  }
-  if ((value.flags() & wire::ValueRecord::kWroteBuffer) == 0) return Target::kNone;
-  const bool copies = consumer.site->op() == "aten::copy_" && consumer.site->layer().empty() &&
-                      (value.flags() & wire::ValueRecord::kWithoutGradients) != 0 && is_named;
-  return copies || gives ? Target::kBuffer : Target::kNone;
+// itself, which was bad before anybody knew its name. Nor is what is copied into a parameter as it
+// came in, or given to it (`p.data = tensor`): a checkpoint or a pre-trained weight.
+bool IsOfParameter(const ValueNode& consumer) {
+  if (consumer.site == nullptr || !WroteParameter(consumer.record)) return false;
+  const bool gives = consumer.site->op() == "torch.Tensor.data" ||
+                     consumer.site->op() == "torch.nn.Module.__setattr__";
+  return IsIn(consumer.site, Phase::kOptimizer) ||
+         ((MovesValues(consumer.site->op()) || gives) && !consumer.record->value().param().empty());
 }
 
 // The name of the first parameter that a value of an update's own has made bad: a square root or a
@@ -321,9 +320,11 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
     }
     state = StateReadBy(consumer->site, consumer->record, source);
   }
-  const Target loaded = consumer != nullptr ? LoadedInto(*consumer) : Target::kNone;
-  if (loaded == Target::kParameter || (loaded == Target::kBuffer && kind == "input_data")) {
-    kind = loaded == Target::kParameter ? "parameter" : "buffer";
+  if (consumer != nullptr && IsOfParameter(*consumer)) {
+    kind = "parameter";
+    parameter = consumer->record->value().param();
+  } else if (consumer != nullptr && kind == "input_data" && IsOfBuffer(origin, *consumer)) {
+    kind = "buffer";
     parameter = consumer->record->value().param();
   }
   if (state != StateRead::kNo) kind = "optimizer_state";

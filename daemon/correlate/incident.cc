@@ -257,7 +257,9 @@ Incident Finish(const IncidentDraft& draft) {
   incident.set_count(draft.count);
   if (draft.ranks.size() > 1) incident.mutable_ranks()->Add(draft.ranks.begin(), draft.ranks.end());
   // A worker has no steps of its own: its value begins to matter where a training meets it.
-  if (incident.origin().step() < 0 && !draft.other_events.empty()) {
+  const bool unseen_updates =
+      UpdatesWereUnseen(*draft.lineage, *draft.origin, draft.origin->clocks);
+  if (incident.origin().step() < 0 && !unseen_updates && !draft.other_events.empty()) {
     incident.mutable_origin()->set_step(draft.first_step);
   }
   // What came in with the data set, before the first step, begins where it is first computed with.
@@ -266,7 +268,7 @@ Incident Finish(const IncidentDraft& draft) {
   incident.set_first_step(came_in ? std::max(draft.first_step, incident.origin().step())
                                   : draft.first_step);
   incident.set_last_step(draft.last_step);
-  if (UpdatesWereUnseen(*draft.lineage, *draft.origin, draft.origin->clocks)) {
+  if (unseen_updates) {
     incident.set_first_step(-1);
     incident.set_last_step(-1);
   }

@@ -32,7 +32,7 @@ struct Origin {
   uint32_t target = 0;                   // wire::Target of what came in
   uint32_t kinds = 0;                    // wire::kHasNan...
   // Of a parameter or buffer that was bad when it was read: a number, the smaller the earlier it
-  // was first so. -1 for all else.
+  // was first so. Of several that one op has read, the smallest counts. -1 for all else.
   int first_read = -1;
   bool exact = true;
   uint32_t unseen = 0;  // ValueRecord::kInexact, kUnseenInputs, ...: what makes it inexact
@@ -54,8 +54,8 @@ struct Origin {
   const bool a_excused = a.expected_by != nullptr;
   const bool b_excused = b.expected_by != nullptr;
   if (a_excused != b_excused) return b_excused;
-  if (a.first_read >= 0 && b.first_read >= 0) return a.first_read < b.first_read;
-  return a.ticket < b.ticket;
+  if (a.ticket != b.ticket) return a.ticket < b.ticket;
+  return a.first_read >= 0 && b.first_read >= 0 && a.first_read < b.first_read;
 }
 
 }  // namespace nanwatch

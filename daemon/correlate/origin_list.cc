@@ -69,9 +69,9 @@ int OriginList::AddCameIn(const Record& consumer, const ValueNode* self, int nod
   if (origin.IsExternal()) {
     origin.target = source.target();
     const int next = static_cast<int>(first_reads_.size());
+    const std::string root = origin.site == nullptr ? "" : origin.site->root();
     if (!source.name().empty()) {
-      origin.first_read =
-          first_reads_.try_emplace({source.target(), source.name()}, next).first->second;
+      origin.first_read = first_reads_.try_emplace({root, source.name()}, next).first->second;
     }
   }
   origin.kinds = source.kinds();

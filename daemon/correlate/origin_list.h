@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -51,7 +50,7 @@ class OriginList {
  private:
   const Excused& excused_;
   std::vector<Origin> origins_;
-  std::map<std::pair<uint32_t, std::string>, int> first_reads_;  // by target and name
+  std::map<std::pair<std::string, std::string>, int> first_reads_;  // by root and name
 };
 
 }  // namespace nanwatch

@@ -219,9 +219,8 @@ std::string Headline(const Incident& incident) {
     text += "no further than an activation";
   }
   const Finding* arrival = LinkThatReached(incident, reach);
-  if (incident.origin().step() >= 0)
-    text += (WasReadLater(incident.origin()) ? " by " : " at ") +
-            StepText(arrival != nullptr ? *arrival : incident.origin());
+  const Finding& at = arrival != nullptr ? *arrival : incident.origin();
+  if (incident.origin().step() >= 0) text += (WasReadLater(at) ? " by " : " at ") + StepText(at);
   return text;
 }
 

@@ -177,7 +177,7 @@ std::string StepText(const Finding& finding) {
 std::string StepInFull(const Finding& finding) {
   std::string text = (WasReadLater(finding) ? "by " : "") + StepText(finding);
   if (finding.step() < 0) {
-    if (finding.micro_step() <= 0) return text;
+    if (finding.micro_step() <= 0 || !IsUnseen(finding, "writer")) return text;
     return text + " (after " + Grouped(static_cast<uint64_t>(finding.micro_step())) +
            (finding.micro_step() == 1 ? " backward pass" : " backward passes") +
            "; no op was seen to update a parameter)";

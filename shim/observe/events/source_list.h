@@ -38,6 +38,12 @@ struct Sources {
   void AddAll(const Sources& others) {
     for (int i = 0; i < others.count; ++i) Add(others.list[i], others.index[i]);
   }
+  // Of those that other arguments than this one have brought.
+  [[nodiscard]] uint8_t KindsBeside(uint8_t input) const {
+    uint8_t beside = 0;
+    for (int i = 0; i < count; ++i) beside |= list[i].input != input ? list[i].kinds : 0;
+    return beside;
+  }
   // What came in by this argument of the op is no source of it, where there is another one.
   void DropExternalOf(uint8_t input) {
     int kept = 0;

@@ -126,7 +126,7 @@ void Findings::OnBadOutputs(ThreadState* thread, Frame& frame, const BadOutput* 
   Finding finding(thread, frame, changed, changed_count, *emitter);
   if (!uses_.judge.FindSources(finding)) return;
   uses_.judge.Classify(finding);
-  if (FollowRest(finding, uses_.known_bad)) return;
+  if (FollowRest(finding, uses_.known_bad, uses_.recent)) return;
   if (IsPartsConstant(finding)) {
     --thread->counters.values_bad;
     return;

@@ -11,7 +11,6 @@
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/events/step_clock.h"
 #include "shim/observe/python/names/named_reading.h"
-#include "shim/observe/python/python_bridge.h"
 #include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/grad_fn.h"
 #include "shim/observe/torch/saved_tensors.h"
@@ -60,32 +59,25 @@ bool AddSavedByForward(const ThreadState* thread, const PlainTensor& plain, uint
 
 }  // namespace
 
-// A module may have got another parameter since its names were noted, while an optimizer keeps the
-// old one alive. The model is walked for it once a pass, and not for every bad batch of a long run.
-const NamedTensor* SourceFinder::FindNamed(const c10::StorageImpl* storage) noexcept {
-  constexpr uint32_t kWalksMax = 64;
-  const NamedTensor* named = uses_.names.FindByStorage(storage);
-  if (named != nullptr || CurrentLayer() == nullptr) return named;
-  const uint64_t pass = uint64_t{uses_.clock.Now().passes} + 1;
-  if (walked_pass_.exchange(pass, std::memory_order_relaxed) == pass) return nullptr;
-  if (walks_.fetch_add(1, std::memory_order_relaxed) >= kWalksMax) return nullptr;
-  return uses_.python.WalkAgain() ? uses_.names.FindByStorage(storage) : nullptr;
-}
-
-// What came in nameless may have become a parameter or a buffer since: it has that name from now on.
+// What came in nameless may have become a parameter since (`nn.Parameter(torch.from_numpy(...))`,
+// load_state_dict(assign=True)): it has that name from now on. A buffer may hold a batch.
 BadEntry SourceFinder::NamedNow(const PlainTensor& plain, const BadEntry& entry) noexcept {
-  const bool came_in = entry.IsExternal()
-                           ? entry.target == Target::kInputData
-                           : uses_.recent.WasGiven(entry.value, /*external_counts=*/true) &&
-                                 !uses_.recent.WasGiven(entry.value, /*external_counts=*/false);
   const bool can_be_read = plain.gpu < 0 || plain.view.counted != nullptr;
-  const NamedTensor* named = came_in && can_be_read ? FindNamed(plain.storage) : nullptr;
-  if (named == nullptr) return entry;
+  if (!can_be_read || !CameInNameless(entry)) return entry;
+  const NamedTensor* named = uses_.names.FindByStorage(plain.storage);
+  if (named == nullptr || named->kind != NamedTensorKind::kParameter) return entry;
   using Writer = ExternalValues::Writer;
-  uses_.external.Remember(plain, TargetOf(*named), named->name,
+  uses_.external.Remember(plain, Target::kParameter, named->name,
                           entry.writer_unseen ? Writer::kMayBeUnseen : Writer::kKnown);
   BadEntry now;
   return uses_.known_bad.Find(plain, &now) ? now : entry;
+}
+
+bool SourceFinder::CameInNameless(const BadEntry& entry) noexcept {
+  if (entry.IsExternal()) return entry.target == Target::kInputData;
+  RecentValues::Kept made;
+  return uses_.recent.Look(entry.value, &made) &&
+         made.finding_class == wire::FindingClass::kExternal;
 }
 
 bool SourceFinder::AddReceived(ThreadState* thread, const OwnWrites& own, uint8_t argument,
@@ -130,7 +122,7 @@ void SourceFinder::AddUnknownInput(ThreadState* thread, const UnknownInput& inpu
     // A process group's own thread unpacks what came from a buffer that nobody announces.
     if (own.outputs == nullptr && AddReceived(thread, own, input.argument, sources)) return;
     if (AddAssumed(thread, input, sources)) return;
-    const NamedTensor* named = input.is_of_python ? nullptr : FindNamed(plain.storage);
+    const NamedTensor* named = uses_.names.FindByStorage(plain.storage);
     if (own.outputs == nullptr && named == nullptr && uses_.collective_results.any_begun()) {
       // What this rank has given comes back to it, too.
       Source given = UnknownSource(input.kinds);
@@ -178,6 +170,7 @@ void SourceFinder::AssumeFromModel(const Layer& layer, Sources* sources) {
     source = uses_.external.SourceOf(named, reading);
     if (source.kinds == wire::kHasNegInf) return;
     sources->Add(source, 0);
+    sources->unread = true;
     uses_.external.Remember(reading.tensor(), Target::kParameter, named.name);
   };
   uses_.names.ForEachInRoot(layer.root_layer, check);
@@ -199,7 +192,8 @@ void SourceFinder::CollectSeen(ThreadState* thread, const Frame& frame, const Ow
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (input.overwritten) continue;
     if (input.known) {
-      const BadEntry bad = IsAlive(input) ? NamedNow(input.Plain(), input.bad) : input.bad;
+      const bool is_as_read = !input.updated && !input.rewritten && IsAlive(input);
+      const BadEntry bad = is_as_read ? NamedNow(input.Plain(), input.bad) : input.bad;
       Source source = SourceFrom(bad);
       source.kinds = input.kinds;
       source.input = ArgumentOf(input);
@@ -251,6 +245,7 @@ void SourceFinder::Assume(const Location& place, const OwnWrites& written, bool 
     if (source.kinds == wire::kHasNegInf && output_kinds == wire::kHasPosInf) return;
     if (AddMade(reading.tensor(), source.kinds, sources)) return;
     sources->Add(source, 0);
+    sources->unread = true;  // the op may have made it of others
     // Known from now on: an update that finds it bad and leaves it so has made nothing.
     uses_.external.Remember(reading.tensor(), TargetOf(named), named.name);
   };

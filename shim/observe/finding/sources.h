@@ -19,7 +19,6 @@ class ExternalValues;
 class KnownBad;
 class LateFacts;
 class LevelState;
-class PythonBridge;
 class RecentValues;
 class StepClock;
 
@@ -32,7 +31,6 @@ class SourceFinder {
     ExternalValues& external;
     CollectiveResults& collective_results;
     RecentValues& recent;
-    PythonBridge& python;
     const PythonNames& names;
     LevelState& level;
     StepClock& clock;
@@ -47,6 +45,9 @@ class SourceFinder {
   // One tensor that the op has read and that is bad and alive, its argument number `argument`.
   void AddBadInput(ThreadState* thread, const PlainTensor& plain, uint8_t argument, uint8_t kinds,
                    const OwnWrites& own, Sources* sources) noexcept;
+
+  // Known, and from outside torch's ops, under no name.
+  [[nodiscard]] bool CameInNameless(const BadEntry& entry) noexcept;
 
   // Nothing was known to be bad and inputs were not tracked: what can be bad all the same are the
   // layer's own parameters and buffers, and residents. Not what the op has itself written:
@@ -79,7 +80,6 @@ class SourceFinder {
   void AddUnknownInput(ThreadState* thread, const UnknownInput& input, const OwnWrites& own,
                        Sources* sources);
   [[nodiscard]] BadEntry NamedNow(const PlainTensor& plain, const BadEntry& entry) noexcept;
-  [[nodiscard]] const NamedTensor* FindNamed(const c10::StorageImpl* storage) noexcept;
   bool AddAssumed(ThreadState* thread, const UnknownInput& input, Sources* sources);
   [[nodiscard]] bool MayBeOfKernels(const InputSeen& input) const noexcept;
   bool AddMade(const PlainTensor& plain, uint8_t kinds, Sources* sources) noexcept;
@@ -87,8 +87,6 @@ class SourceFinder {
   void AssumeFromModel(const Layer& layer, Sources* sources);
 
   const Uses uses_;
-  std::atomic<uint32_t> walks_{0};            // for the name of what came in nameless,
-  std::atomic<uint64_t> walked_pass_{0};      // and the pass of the last one, plus one
   std::atomic<uint32_t> model_reads_{0};      // for bad parameters of other layers,
   std::atomic<uint32_t> model_read_step_{0};  // and the step of the last one, plus one
 };

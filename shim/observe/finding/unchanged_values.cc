@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "shim/classify/recent_values.h"
 #include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/op_families.h"
 #include "shim/observe/torch/tensor_stats.h"
@@ -22,16 +23,38 @@ bool IsUnchanged(const ThreadState* thread, const Frame& frame, const BadOutput&
 
 namespace {
 
-// A buffer of NaN that is filled as the training goes, copied from itself or from a checkpoint: it
-// holds no more than it did when its model was first called.
-bool IsHeldByModel(const BadEntry& known) {
-  return known.IsExternal() &&
-         (known.target == wire::Target::kParameter || known.target == wire::Target::kBuffer);
+// What the model itself held when it was first called, or what came in from outside: a checkpoint.
+bool IsFromModelOrOutside(const wire::Source& source, uint64_t index, RecentValues& recent) {
+  if (source.kind == static_cast<uint8_t>(wire::SourceKind::kExternal)) return true;
+  RecentValues::Kept made;
+  return source.kind == static_cast<uint8_t>(wire::SourceKind::kValue) &&
+         recent.Look({source.value, index}, &made) &&
+         made.finding_class == wire::FindingClass::kExternal;
+}
+
+// A buffer of NaN that is filled as the training goes is copied from itself, or from a checkpoint.
+bool IsRestored(const Finding& finding, const BadEntry& known, RecentValues& recent) {
+  const bool is_held =
+      known.target == wire::Target::kParameter || known.target == wire::Target::kBuffer;
+  if (!is_held || !known.IsExternal()) return false;
+  const Sources& sources = finding.sources;
+  for (int i = 0; i < sources.count; ++i) {
+    if (!IsFromModelOrOutside(sources.list[i], sources.index[i], recent)) return false;
+  }
+  return sources.count != 0 && !sources.assumed;
+}
+
+// Good values were put over some of the bad ones; `all` still are bad.
+bool IsRestOfPut(const Finding& finding, bool all) {
+  const Sources& sources = finding.sources;
+  return !all && finding.finding_class == wire::FindingClass::kPropagate && !sources.assumed &&
+         std::all_of(sources.list, sources.list + sources.count,
+                     [](const wire::Source& source) { return source.input == 0; });
 }
 
 }  // namespace
 
-bool FollowRest(const Finding& finding, KnownBad& known_bad) noexcept {
+bool FollowRest(const Finding& finding, KnownBad& known_bad, RecentValues& recent) noexcept {
   const Frame& frame = finding.frame;
   if (!frame.op->in_place || (frame.op->families & kMoves) == 0 || finding.count != 1) return false;
   const PlainTensor& tensor = finding.outputs[0].tensor;
@@ -42,25 +65,18 @@ bool FollowRest(const Finding& finding, KnownBad& known_bad) noexcept {
   BadEntry now;
   CountBad(tensor.view, &now);
   if (now.elements > elements || (now.kinds & ~kinds) != 0) return false;
-  if ((frame.op->families & kOverwrites) != 0) {
-    const bool is_held = IsHeldByModel(known);
-    if (is_held) known_bad.RememberRest(tensor, known, /*writer_unseen=*/false);
-    return is_held;
+  const bool all = now.elements == elements;
+  bool is_rest = false;
+  if (!frame.inputs_seen) {
+    is_rest = finding.finding_class == wire::FindingClass::kExternal &&
+              finding.sources.count == 0 && known.resident && known.IsExternal();
+  } else if ((frame.op->families & kOverwrites) != 0) {
+    is_rest = IsRestored(finding, known, recent);
+  } else {
+    is_rest = IsRestOfPut(finding, all);
   }
-  if (now.elements == elements) return false;
-  const Sources& sources = finding.sources;
-  if (frame.inputs_seen) {
-    const bool put_good = finding.finding_class == wire::FindingClass::kPropagate &&
-                          !sources.assumed &&
-                          std::all_of(sources.list, sources.list + sources.count,
-                                      [](const wire::Source& source) { return source.input == 0; });
-    if (put_good) known_bad.RememberRest(tensor, known, /*writer_unseen=*/false);
-    return put_good;
-  }
-  const bool may_be_rest = finding.finding_class == wire::FindingClass::kExternal &&
-                           sources.count == 0 && known.resident && known.IsExternal();
-  if (may_be_rest) known_bad.RememberRest(tensor, known, /*writer_unseen=*/true);
-  return may_be_rest;
+  if (is_rest) known_bad.RememberRest(tensor, known, /*writer_unseen=*/!frame.inputs_seen);
+  return is_rest;
 }
 
 }  // namespace nanwatch

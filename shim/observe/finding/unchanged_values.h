@@ -4,6 +4,7 @@
 // Threads: any.
 #pragma once
 
+#include "shim/classify/recent_values.h"
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/finding/finding.h"
 
@@ -16,10 +17,14 @@ namespace nanwatch {
 [[nodiscard]] bool IsUnchanged(const ThreadState* thread, const Frame& frame,
                                const BadOutput& output, KnownBad& known_bad) noexcept;
 
-// Good values were put over some of the bad ones (`weight[rows] = new`): the others are what they
-// were, and are not read. Where nobody asked for inputs, bad ones may have been among what was put:
-// nothing shows it, and what is left is said to have a writer that was not seen.
-// Of a finding that is classified; `known_bad` knows then what is left.
-[[nodiscard]] bool FollowRest(const Finding& finding, KnownBad& known_bad) noexcept;
+// What is left of the bad values that memory held:
+// - good ones were put over some of them (`weight[rows] = new`),
+// - or a parameter or buffer that was bad when its model was first called was copied from itself or
+//   from a checkpoint, and holds no more bad values than it did.
+// They are no finding. Nobody reads what is put where nothing transient is bad; bad values may have
+// come in there then, and what is left is said to have a writer that was not seen.
+// Of a finding that is classified. True: `known_bad` knows what is left.
+[[nodiscard]] bool FollowRest(const Finding& finding, KnownBad& known_bad,
+                              RecentValues& recent) noexcept;
 
 }  // namespace nanwatch

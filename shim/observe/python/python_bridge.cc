@@ -235,18 +235,6 @@ bool PythonBridge::ForEachLiveTensor(bool (*fn)(void* context, const at::TensorB
   return nanwatch::ForEachLiveTensor(api_, names_, tensor_type_, fn, context);
 }
 
-bool PythonBridge::WalkAgain() noexcept try {
-  Root* root = scope_stack.outermost;
-  if (root == nullptr || !installed() || names_.unusable() || !api_.Running() ||
-      api_.PyGILState_GetThisThreadState() == nullptr) {
-    return false;
-  }
-  const Gil gil(api_);
-  return tree_.WalkAgain(*root);
-} catch (const std::exception&) {
-  return false;
-}
-
 void PythonBridge::HandOutReplaced(const std::vector<PythonNames::Held>& before, OnReplaced fn,
                                    void* context) const {
   for (const PythonNames::Held& held : before) {

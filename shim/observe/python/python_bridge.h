@@ -175,10 +175,6 @@ class PythonBridge {
   // Takes the GIL for some milliseconds: see live_tensors.h.
   [[nodiscard]] bool ForEachLiveTensor(bool (*fn)(void* context, const at::TensorBase& tensor),
                                        void* context) noexcept;
-  // Takes the GIL for a moment, in a call of a module: what its root holds is noted again, since a
-  // parameter may be another one while the old one lives. False where that was done too often of
-  // late.
-  bool WalkAgain() noexcept;
   using OnReplaced = void (*)(void* context, const at::TensorBase& tensor,
                               const NamedTensor& named);
   // The GIL is held, and a depth-0 call ends: hands out each buffer of its modules that is another

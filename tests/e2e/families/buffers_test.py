@@ -53,6 +53,55 @@ for step in range(5):
         torch.save(model.state_dict(), file), file.seek(0)
         model.load_state_dict(torch.load(file))
 """
+# NaN says that a scale was not set so far.
+UNSET = """
+import math, torch, torch.nn as nn
+torch.manual_seed(0)
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.full((6,), math.nan))
+    def forward(self, x, step):
+        if step == SET:
+            with torch.no_grad():
+                self.scale.copy_(torch.sqrt(x.mean(0) - 9))
+        return x * self.scale if step >= SET else x
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enter, self.scale, self.leave = nn.Linear(4, 6), Scale(), nn.Linear(6, 1)
+    def forward(self, x, step):
+        return self.leave(self.scale(self.enter(x), step))
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    optimizer.zero_grad()
+    model(torch.randn(5, 4), step).square().mean().backward()
+    optimizer.step()
+"""
+# A side input that is NaN, and read after the buffer was given another tensor.
+ASSIGNED = """
+import numpy as np, torch, torch.nn as nn
+torch.manual_seed(0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 1)
+        self.register_buffer("ratio", torch.zeros(3))
+    def forward(self, x, side):
+        self.ratio = x.sum(0) / x.abs().sum(0)
+        unused = side * 2
+        return self.fc(x)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(5):
+    x = torch.randn(4, 3)
+    if step == 3:
+        x[:, 1] = 0
+    optimizer.zero_grad()
+    model(x, torch.from_numpy(np.full(3, np.nan, "f4"))).square().mean().backward()
+    optimizer.step()
+"""
 BAD = "batch / (0 if step == {step} else 1)"
 
 
@@ -78,9 +127,17 @@ class Buffers(WatchedProgramTest):
         self.assert_no_alarm(HISTORY)
 
     def test_a_checkpoint_with_more_bad_values_than_the_buffer_had(self):
-        incident = self.assert_anomaly(HISTORY.replace("torch.load(file)", "{**torch.load(file), 'kept': torch.from_numpy(np.full(6, np.nan, 'f4'))}"),
-                                       kind="buffer", param="kept")
+        incident = self.assert_anomaly(HISTORY.replace("torch.load(file)", "{**torch.load(file), 'kept': torch.from_numpy(np.full(6, np.nan, 'f4'))}"))
         self.assertEqual(incident["reach"], ["activation", "buffer"])
+
+    def test_what_is_computed_into_a_buffer_of_nan(self):
+        self.assert_anomaly(UNSET.replace("SET", "0"), op="aten::sqrt", kind="op", step=0, exact=True)
+        # Nobody asks for inputs any more, and the layer's own buffer may be among them.
+        self.assert_anomaly(UNSET.replace("SET", "3"), op="aten::sqrt", step=3, exact=False)
+
+    def test_one_that_is_assigned_beside_a_nan_of_numpy(self):
+        incident = self.assert_anomaly(ASSIGNED, op="aten::div", kind="op")
+        self.assertIn("buffer", incident["reach"])
 
     def test_a_mask_that_is_assigned_in_each_step_is_none(self):
         text = TRAINING.format(update="self.mean = batch.masked_fill(batch > 0, -math.inf)")

@@ -166,7 +166,8 @@ const NamedTensor* PythonNames::SeeAgain(const c10::TensorImpl* impl) noexcept t
 PythonNames::Record* PythonNames::RecordOf(const Layer* layer, std::string_view leaf,
                                            NamedTensorKind kind) {
   // A layer is a path and a class: another class under the same path is another layer.
-  std::string key(reinterpret_cast<const char*>(&layer), sizeof layer);
+  const void* const identity = layer;
+  std::string key(reinterpret_cast<const char*>(&identity), sizeof identity);
   key += kind == NamedTensorKind::kParameter ? 'p' : 'b';
   key += leaf;
   const auto known = by_name_.find(key);
