@@ -25,14 +25,15 @@ TOKEN = "0123456789abcdef0123"
 
 
 class Cluster:
-    def __init__(self):
+    def __init__(self, disk=None):
+        """`disk`: a folder for its data."""
         # Not below the test's own folder: another user must get there, and the name of a socket is short.
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="nwpg"))
         self._as_user = []
         if os.geteuid() == 0:
             self._as_user = ["runuser", "-u", "postgres", "--"]
             shutil.chown(self.folder, "postgres")
-        self._data, self._log = self.folder / "data", self.folder / "log"
+        self._data, self._log = (disk or self.folder) / "data", self.folder / "log"
         self._run("initdb", "-D", self._data, "-U", "owner", "-A", "trust", "--no-sync", "--locale=C", "-E", "UTF8")
         self.start()
 
@@ -57,6 +58,9 @@ class Cluster:
         for child in pathlib.Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split():
             os.kill(int(child), signal.SIGKILL)
         os.kill(postmaster, signal.SIGKILL)
+
+    def is_running(self):
+        return subprocess.run([*self._as_user, f"{PROGRAMS[-1]}/pg_ctl", "status", "-D", self._data], cwd="/", capture_output=True).returncode == 0
 
     def start_again(self):
         """After a kill: its processes see that the postmaster is gone, and only then is there room for another."""
