@@ -85,4 +85,6 @@ one 28 "other versions" all "cases nanwatch_ingest_test '*Version*:SegmentFileTe
   "cases nanwatch_store_test 'DatabaseFileTest.*'"
 one 29 "containers and small file systems" all "cases nanwatch_host_test '*Room*'" "e2e 'promise\.(containers|shared_memory)$'"
 one 30 "numbers of every kind" e2e 'check_property_test|promise\.unusual_tensors$'
+one 31 "faults between hosts and a fleet's database" e2e 'fleet\.faults$'
+one 32 "a hostile sender of a fleet" e2e 'fleet\.hostile$'
 exit $failed

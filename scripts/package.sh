@@ -6,9 +6,10 @@
 #
 # --torch PYTHON adds the observer for another torch: that of this Python; can be repeated. The one for .venv's torch is
 # always in. --all-torches adds those for the newest torch of each minor version from 2.6 on: it downloads some 8 GB,
-# keeps 5 GB of them in build/torches, and takes about two minutes for each. Programs are linked statically, so that they
-# run on hosts with an older glibc than this one. With --build an existing build tree is packaged as it is: quick, but
-# only good for this machine's release.
+# keeps 5 GB of them in build/torches, and takes about two minutes for each. A call that was
+# stopped can be repeated: what it has downloaded or built is kept. Programs are linked statically, so that they run on
+# hosts with an older glibc than this one. With --build an existing build tree is packaged as it is: quick, but only good
+# for this machine's release.
 # Several words, for example 'wheel tar', make several packages of one build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,7 +26,7 @@ while (($#)); do
       shift 2
       ;;
     --all-torches) all_torches=true; shift ;;
-    -h | --help) sed -n '3,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '3,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) fail "'$1' is unknown; see --help" ;;
   esac
 done
@@ -37,6 +38,7 @@ out=$(cd "$out" && pwd)
 if [[ -z $build ]]; then
   scripts/setup.sh
   build=build/package
+  mkdir -p build
   echo "package: building in $build (some minutes)"
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_UNITY_BUILD=ON -DNANWATCH_TESTS=OFF \
     -DNANWATCH_STATIC=ON -DNANWATCH_PYTHON:FILEPATH="$python" >"$build.log" || { cat "$build.log" >&2; fail "cmake failed"; }
@@ -50,13 +52,20 @@ trap 'rm -rf "$stage"' EXIT
 env -u DESTDIR cmake --install "$build" --prefix "$stage/prefix" >/dev/null
 rm -rf "$stage/prefix/share/nanwatch/scripts/package"
 if $all_torches; then
-  "$python" scripts/package/torches.py --into build/torches >"$stage/torches" || fail "not every torch could be had"
-  while read -r torch; do
-    minor=$(basename "${torch%/bin/python}")
-    [[ -e $stage/prefix/lib/nanwatch/libnanwatch_observer-${minor%.*}.so ]] || torches+=("$torch")
-  done <"$stage/torches"
+  has=()
+  for observer in "$stage/prefix/lib/nanwatch/libnanwatch_observer-"*.so; do
+    minor=${observer##*observer-}
+    has+=(--without "${minor%.so}")
+  done
+  "$python" scripts/package/torches.py --into build/torches "${has[@]}" >"$stage/torches" || fail "not every torch could be had"
+  mapfile -t -O "${#torches[@]}" torches <"$stage/torches"
 fi
-for torch in "${torches[@]}"; do scripts/build-observer.sh --no-setup --python "$torch" --prefix "$stage/prefix"; done
+for number in "${!torches[@]}"; do
+  torch=${torches[number]}
+  echo "package: observer $((number + 1)) of ${#torches[@]}, for the torch of $torch"
+  scripts/build-observer.sh --no-setup --python "$torch" --prefix "$stage/prefix" ||
+    fail "the observer for $torch could not be built (the reason stands above); the same command again goes on from there"
+done
 # As `cmake --install` does with the first.
 strip --strip-unneeded "$stage/prefix/lib/nanwatch/"*.so
 version=$("$stage/prefix/bin/nanwatch" --version --json | "$python" -c 'import json, sys; print(json.load(sys.stdin)["version"])')

@@ -9,9 +9,12 @@
 
 #include "daemon/config/configuration.h"
 #include "daemon/config/settings.h"
+#include "daemon/http/listen_address.h"
 #include "proto/wire/naming.h"
+#include "tools/environment_block.h"
 #include "tools/exit_codes.h"
 #include "tools/help_layout.h"
+#include "tools/job_launch.h"
 #include "tools/places.h"
 #include "tools/table.h"
 #include "tools/terminal.h"
@@ -33,7 +36,7 @@ constexpr char kConfigHelp[] =
     "  level = \"sampled\"\n"
     "  ignore = [\"op=aten::log layer=encoder.mask*\"]\n"
     "\n"
-    "Exit status: 0 printed, 2 a file has a mistake.\n"
+    "Exit status: 0 printed, 2 a file or a variable has a mistake.\n"
     "Environment: NANWATCH_CONFIG, and the variables that the table names.";
 
 struct HeldSetting {
@@ -119,6 +122,27 @@ std::string AsJson(const Configuration& configuration) {
   return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+// What `run` or `serve` would refuse, as they say it; "" if there is nothing.
+std::string FindWrongValue(const Configuration& configuration) {
+  EnvironmentBlock environment = EnvironmentBlock::OfThisProcess();
+  RunOptions options;
+  options.command = {"any"};
+  std::string listen_name = kEnvServeListen;
+  for (const ConfiguredValue& value : configuration.values) {
+    const char* const variable = value.setting->variable;
+    if (!environment.Text(variable).empty()) continue;
+    environment.Set(variable, value.value);
+    const std::string name = fmt::format("{} ({})", value.setting->key, PlaceOf(value));
+    options.configured[variable] = name;
+    if (variable == std::string_view(kEnvServeListen)) listen_name = name;
+  }
+  if (std::string wrong = FindWrongUse(options, environment); !wrong.empty()) return wrong;
+  const std::string listen = environment.Text(kEnvServeListen);
+  if (listen.empty() || ParseListen(listen).has_value()) return "";
+  return listen_name + " is '" + listen +
+         "': give an address and a port, for example 127.0.0.1:9464 or [::1]:9464";
+}
+
 }  // namespace
 
 void AddConfigVerb(CLI::App& app, VerbCall& call) {
@@ -127,8 +151,13 @@ void AddConfigVerb(CLI::App& app, VerbCall& call) {
   auto json = std::make_shared<bool>(false);
   verb->add_flag("--json", *json, "As a JSON document (nanwatch.config/1)");
   verb->callback([json, &call] {
-    call.chosen = [json, &call] {
-      return PrintAndExit(*json ? AsJson(call.configuration) : AsText(call.configuration), kExitOk);
+    call.chosen = [json, &call]() -> int {
+      const std::string wrong = FindWrongValue(call.configuration);
+      const int printed =
+          PrintAndExit(*json ? AsJson(call.configuration) : AsText(call.configuration), kExitOk);
+      if (wrong.empty()) return printed;
+      Say(wrong);
+      return kExitUsage;
     };
   });
 }

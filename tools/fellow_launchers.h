@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `nanwatch run`s of one job on this host: with `srun -n 4 nanwatch run ...` there are four.
-// The last of them to end reports the job.
+// The last of them to end reports the job, and the daemon stays as long as one of any job lives.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace nanwatch {
 // which launchers take turns at their end, so that one of them finds itself last, and only one.
 class LauncherMark {
  public:
-  LauncherMark() = default;  // that of a launcher without a job to share
+  LauncherMark() = default;  // that of a launcher whose command is not watched
   // Where the file cannot be made this launcher does not count for the others.
   [[nodiscard]] static LauncherMark Join(const std::string& segment_dir, const std::string& job);
 

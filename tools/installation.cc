@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 namespace nanwatch {
@@ -32,7 +33,10 @@ std::vector<std::string> ObserverFiles(const Installation& installation) {
   for (const auto& entry : std::filesystem::directory_iterator(installation.observer_dir, error)) {
     if (entry.path().extension() == ".so") files.push_back(entry.path().filename());
   }
-  std::sort(files.begin(), files.end());
+  // 2.9 before 2.10.
+  std::sort(files.begin(), files.end(), [](const std::string& a, const std::string& b) {
+    return strverscmp(a.c_str(), b.c_str()) < 0;
+  });
   return files;
 }
 

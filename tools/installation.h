@@ -24,7 +24,7 @@ struct Installation {
 // `path` with links resolved, "" when there is no such file.
 [[nodiscard]] std::string ResolveLinks(const std::string& path);
 
-// File names in the observer directory, sorted.
+// File names in the observer directory, the oldest torch first.
 [[nodiscard]] std::vector<std::string> ObserverFiles(const Installation& installation);
 
 [[nodiscard]] std::string PrefixOf(const Installation& installation);

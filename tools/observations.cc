@@ -132,7 +132,8 @@ std::vector<LiveRun> Observations::LiveRuns(const LiveRunLimits& limits) {
   std::vector<LiveRun> runs;
   for (auto& [name, segment] : open_segments_) {
     SegmentReader& reader = segment.reader;
-    if (!reader.WriterLives(clock_)) continue;
+    const bool lives = reader.WriterLives(clock_);
+    if (!lives && !limits.ended_too) continue;
     RunGlance glance = reader.Glance(limits.steps_max);
     if (const uint64_t findings = glance.state.values_bad(); findings != segment.findings_seen) {
       segment.newest_sites = reader.NewestSites(limits.sites_max);
@@ -142,11 +143,13 @@ std::vector<LiveRun> Observations::LiveRuns(const LiveRunLimits& limits) {
                              .job = JobOf(reader.run()),
                              .run = reader.run(),
                              .state = std::move(glance.state),
-                             .live = true,
+                             .live = lives,
                              .has_segment = true},
                     .last_steps = std::move(glance.last_steps),
                     .last_stats = std::move(glance.last_stats),
                     .newest_sites = segment.newest_sites});
+    SeenRun& seen = runs.back().seen;
+    if (!lives) AddExits(UnreadExits(seen.job), seen.run, seen.state);
   }
   return runs;
 }

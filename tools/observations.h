@@ -51,6 +51,7 @@ struct LiveRun {
 struct LiveRunLimits {
   uint64_t steps_max = 64;
   size_t sites_max = 8;
+  bool ended_too = false;  // those whose segment no daemon has read to its end
 };
 
 struct JobNames {
@@ -66,7 +67,7 @@ class Observations {
   [[nodiscard]] std::vector<SeenRun> Runs();
   // Of one job only.
   [[nodiscard]] std::vector<SeenRun> RunsOfJob(const std::string& job);
-  // The runs whose process lives, from their segments alone. For polling: segments stay open from
+  // The runs whose process lives, from their segments alone; with `ended_too`, all that have one. For polling: segments stay open from
   // call to call. Of each only the live block and the last steps are read, and its sites if there
   // are new findings.
   [[nodiscard]] std::vector<LiveRun> LiveRuns(const LiveRunLimits& limits);

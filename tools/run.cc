@@ -56,7 +56,7 @@ struct Preparation {
   bool announces = true;
   bool keeps_capsules = false;
   uint64_t started_real_ns = 0;
-  LauncherMark mark;  // where the job is shared
+  LauncherMark mark;
 };
 
 Preparation Refuse(int exit_code, const std::string& why) {
@@ -78,17 +78,18 @@ void PrepareSegmentDirectory(Preparation& prepared, const EnvironmentBlock& outs
   LeaveUnobserved(status.message(), "", prepared.launch);
 }
 
-// Ranks that a launcher starts with a `run` each are one job. NANWATCH_JOB wins.
+// Ranks that a launcher starts with a `run` each are one job. NANWATCH_JOB wins. The daemon stays as
+// long as the mark does, also while the command has no segment yet.
 void PrepareJob(Preparation& prepared, const EnvironmentBlock& outside) {
   if (!prepared.launch.observed) return;
-  if (!prepared.shares_job) {
-    const std::string job = JobOfLaunch(outside, prepared.places.segment_dir);
-    if (job.empty()) return;
+  const std::string job =
+      prepared.shares_job ? "" : JobOfLaunch(outside, prepared.places.segment_dir);
+  if (!job.empty()) {
     prepared.shares_job = true;
     prepared.launch.job = job;
     prepared.launch.environment.Set(wire::kEnvJob, job);
   }
-  prepared.announces = SpeaksForRanks(outside);
+  if (prepared.shares_job) prepared.announces = SpeaksForRanks(outside);
   prepared.mark = LauncherMark::Join(prepared.places.segment_dir, prepared.launch.job);
 }
 

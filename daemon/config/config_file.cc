@@ -71,7 +71,8 @@ class Reader {
   Status Take(const std::string& key, const toml::key& name, const toml::node& node) {
     const auto found = std::find_if(Settings().begin(), Settings().end(),
                                     [&](const Setting& s) { return s.key == key; });
-    if (found == Settings().end()) return Wrong(name.source().begin, UnknownKey(key));
+    if (found == Settings().end())
+      return Wrong(name.source().begin, node.is_table() ? UnknownSection(key) : UnknownKey(key));
     const std::optional<std::string> value = Text(*found, node);
     if (!value.has_value()) {
       return Wrong(node.source().begin, fmt::format("{} takes {}", key, ExampleOf(found->kind)));
@@ -87,6 +88,15 @@ class Reader {
   static bool MixesFileAndRules(const std::string& lines) {
     const bool has_file = lines.starts_with('@') || lines.find("\n@") != std::string::npos;
     return has_file && lines.find('\n') != std::string::npos;
+  }
+
+  static std::string UnknownSection(const std::string& key) {
+    std::vector<std::string> known;
+    for (const Setting& setting : Settings()) known.emplace_back(setting.section());
+    const std::string near = NearestWord(key, known);
+    return "there is no section '[" + key + "]'" +
+           (near.empty() ? "; the sections are [run], [serve] and [forward]"
+                         : "; did you mean '[" + near + "]'?");
   }
 
   static std::string UnknownKey(const std::string& key) {

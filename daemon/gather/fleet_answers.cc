@@ -21,7 +21,10 @@ using Json = nlohmann::ordered_json;
 constexpr char kPath[] = "/api/v1/jobs";
 constexpr char kHosts[] = "/api/v1/hosts";
 constexpr char kVerdict[] = "/verdict";
-constexpr uint64_t kKeptNs = 2 * kNsPerSecond;
+// An answer is kept for as long as it took to make, within these: what is asked for all the time
+// takes half of a reader at most, and what arrived is in an answer within seconds.
+constexpr uint64_t kKeptLeastNs = kNsPerSecond / 4;
+constexpr uint64_t kKeptMostNs = 2 * kNsPerSecond;
 constexpr size_t kKeptMax = 16;
 constexpr int kOtherLaunchesMax = 16;
 constexpr std::chrono::seconds kPatience{20};
@@ -184,6 +187,7 @@ Result<std::shared_ptr<const FleetAnswers::Made>> FleetAnswers::Ask(const std::s
   idle_readers_.pop_back();
   being_made_.insert(name);
   lock.unlock();
+  const uint64_t began_ns = clock_.monotonic_ns();
   Result<Made> made = MakeIfThereIsMemory(make, *reader);
   std::shared_ptr<const Made> shared;
   const Status status = made.status();
@@ -191,7 +195,7 @@ Result<std::shared_ptr<const FleetAnswers::Made>> FleetAnswers::Ask(const std::s
   lock.lock();
   being_made_.erase(name);
   idle_readers_.push_back(std::move(reader));
-  if (shared != nullptr) Keep(name, shared);
+  if (shared != nullptr) Keep(name, shared, clock_.monotonic_ns() - began_ns);
   changed_.notify_all();
   if (shared == nullptr) return status;
   return shared;
@@ -222,13 +226,16 @@ bool FleetAnswers::AwaitTurn(std::unique_lock<std::mutex>& lock, const std::stri
 
 const FleetAnswers::Kept* FleetAnswers::FindFresh(const std::string& name) const {
   const auto kept = kept_.find(name);
-  const bool is_fresh =
-      kept != kept_.end() && clock_.monotonic_ns() - kept->second.made_ns < kKeptNs;
+  const bool is_fresh = kept != kept_.end() &&
+                        clock_.monotonic_ns() - kept->second.made_ns < kept->second.kept_for_ns;
   return is_fresh ? &kept->second : nullptr;
 }
 
-void FleetAnswers::Keep(const std::string& name, std::shared_ptr<const Made> made) {
-  kept_[name] = {.made_ns = clock_.monotonic_ns(), .made = std::move(made)};
+void FleetAnswers::Keep(const std::string& name, std::shared_ptr<const Made> made,
+                        uint64_t took_ns) {
+  kept_[name] = {.made_ns = clock_.monotonic_ns(),
+                 .kept_for_ns = std::clamp(took_ns, kKeptLeastNs, kKeptMostNs),
+                 .made = std::move(made)};
   if (kept_.size() <= kKeptMax) return;
   kept_.erase(std::min_element(kept_.begin(), kept_.end(), [](const auto& a, const auto& b) {
     return a.second.made_ns < b.second.made_ns;

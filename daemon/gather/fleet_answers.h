@@ -5,7 +5,7 @@
 //
 // A verdict is the document of one host with a member `fleet` more; asked for as
 // application/x-protobuf it is a FleetVerdict. Without LAUNCH it is that of the newest one. An
-// answer is kept for two seconds after it was made.
+// answer is kept for a moment after it was made, at most two seconds.
 //
 // Any thread. As many questions at once as there are readers; some more wait, and beyond these the
 // answer is 429: questions never take the threads that rows need.
@@ -47,6 +47,7 @@ class FleetAnswers {
   };
   struct Kept {
     uint64_t made_ns = 0;
+    uint64_t kept_for_ns = 0;
     std::shared_ptr<const Made> made;
   };
   using Make = std::function<Result<Made>(FleetReader& reader)>;
@@ -57,7 +58,7 @@ class FleetAnswers {
   [[nodiscard]] static Result<Made> MakeIfThereIsMemory(const Make& make, FleetReader& reader);
   [[nodiscard]] bool AwaitTurn(std::unique_lock<std::mutex>& lock, const std::string& name);
   [[nodiscard]] const Kept* FindFresh(const std::string& name) const;
-  void Keep(const std::string& name, std::shared_ptr<const Made> made);
+  void Keep(const std::string& name, std::shared_ptr<const Made> made, uint64_t took_ns);
 
   const bool has_readers_;
   std::mutex mutex_;

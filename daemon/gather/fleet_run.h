@@ -18,6 +18,7 @@ struct FleetRun {
   int64_t heard_ago_s = 0;        // by the database's clock
   RunFacts facts = {};            // the newest state; with findings where these were read
   uint64_t findings_missing = 0;  // rows that the state speaks of, and that were not read
+  uint64_t findings_ahead = 0;    // that were read, and that the state does not speak of yet
 };
 
 }  // namespace nanwatch

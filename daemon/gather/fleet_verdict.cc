@@ -129,6 +129,33 @@ const char* UnseenWord(const std::string& why) {
   return why == "launch_by_clocks" ? "launch" : "ranks";
 }
 
+// ---- what comes first
+
+// A chain that breaks off in a run of which rows are on their way says nothing about who began: the
+// next row may lead on. It comes after what is as bad and has an origin.
+void PutBrokenLast(const std::vector<FleetRun>& runs, Verdict& verdict) {
+  std::set<std::string> partial;
+  for (const FleetRun& run : runs) {
+    if (run.findings_missing > 0 || run.findings_ahead > 0) partial.insert(RunId(run.facts.run()));
+  }
+  const auto is_broken = [&](const Incident& incident) {
+    const Finding& origin = incident.origin();
+    return origin.class_() == "propagate" && !origin.exact() && partial.contains(origin.run());
+  };
+  auto& incidents = *verdict.mutable_incidents();
+  for (auto begin = incidents.begin(); begin != incidents.end();) {
+    const auto end = std::find_if(begin, incidents.end(), [&](const Incident& incident) {
+      return incident.severity() != begin->severity();
+    });
+    std::stable_partition(begin, end,
+                          [&](const Incident& incident) { return !is_broken(incident); });
+    begin = end;
+  }
+  for (const RunInfo& run : verdict.runs()) {
+    if (!incidents.empty() && run.id() == incidents[0].origin().run()) *verdict.mutable_run() = run;
+  }
+}
+
 }  // namespace
 
 // All of a run at once: to merge one row after the other takes the square of their number.
@@ -148,8 +175,9 @@ void AddFindings(const FindingsByRun& findings, bool is_whole, std::vector<Fleet
     if (!is_whole) state.set_records_dropped(state.records_dropped() + 1);
     const auto found = findings.find(run.run);
     const uint64_t rows = found == findings.end() ? 0 : found->second.size();
-    run.findings_missing =
-        run.facts.findings_sent() - std::min<uint64_t>(run.facts.findings_sent(), rows);
+    const uint64_t sent = run.facts.findings_sent();
+    run.findings_missing = sent - std::min(sent, rows);
+    run.findings_ahead = rows - std::min(sent, rows);
     if (rows == 0) continue;
     const uint64_t count = counts[run.run];
     state.set_records_thinned(state.records_thinned() + count - std::min(count, each));
@@ -166,6 +194,7 @@ FleetVerdict JudgeFleet(const std::vector<FleetRun>& runs, const FleetGaps& gaps
   for (const FleetRun& run : runs) facts.push_back(run.facts);
   FleetVerdict fleet;
   *fleet.mutable_verdict() = Diagnose(facts);
+  PutBrokenLast(runs, *fleet.mutable_verdict());
   const Ranks ranks = RanksOf(runs);
   fleet.set_ranks_expected(ranks.expected);
   const auto heard = static_cast<int32_t>(ranks.heard.size());

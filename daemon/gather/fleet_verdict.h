@@ -46,7 +46,8 @@ struct FleetGaps {
 //   runs_left_out      it has more runs than were read,
 //   findings_missing   findings that its runs have made are not here yet,
 //   launch_by_clocks   only the clocks of hosts tell its runs from those of another launch.
-// Where one of these holds, no origin is exact.
+// Where one of these holds, no origin is exact. Of incidents that are equally bad, those whose chain
+// breaks off in a run of which findings are missing come last.
 [[nodiscard]] FleetVerdict JudgeFleet(const std::vector<FleetRun>& runs,
                                       const FleetGaps& gaps = {});
 

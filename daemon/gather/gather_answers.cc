@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "daemon/fleet/otlp_logs.h"
@@ -17,7 +18,36 @@ HttpAnswer Text(int status, const std::string& text, int retry_after_s = 0) {
   return {.status = status, .body = text + "\n", .retry_after_s = retry_after_s};
 }
 
+// "" where a request may be sent again, or is a mistake of somebody who asks.
+std::string_view WhatIsRefused(int status) {
+  switch (status) {
+    case 400:
+    case 415:
+      return "requests that are no OTLP logs";
+    case 401:
+      return "requests without the right token";
+    case 413:
+      return "requests that are too long, as they are or inflated,";
+    case 421:
+      return "requests to another host name";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
+
+void GatherAnswers::OnFailure(int status) {
+  const std::string_view what = WhatIsRefused(status);
+  if (what.empty()) return;
+  ++requests_refused_;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!said_refused_.insert(status).second) return;
+  }
+  report_(
+      fmt::format("{} are refused ({}); further ones are only counted, in /metrics", what, status));
+}
 
 HttpAnswer GatherAnswers::Answer(const HttpRequest& request) {
   if (request.path == "/v1/logs")
@@ -74,6 +104,9 @@ HttpAnswer GatherAnswers::Metrics() const {
     text += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n{0} {3}\n", name, help, type, value);
   };
   add("nanwatch_gather_requests_total", "counter", "Requests with logs", requests_);
+  add("nanwatch_gather_requests_refused_total", "counter",
+      "Requests of any kind that were refused for good: by their token, length or form",
+      requests_refused_);
   add("nanwatch_gather_rows_written_total", "counter", "Rows that were new", counts.written);
   add("nanwatch_gather_rows_duplicate_total", "counter",
       "Rows that were there already, or older than what is there", counts.duplicates);

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "daemon/gather/fleet_answers.h"
@@ -26,6 +28,9 @@ class GatherAnswers {
       : queue_(queue), fleet_(fleet), report_(std::move(report)) {}
 
   [[nodiscard]] HttpAnswer Answer(const HttpRequest& request);
+  // A request was answered so, by whomever. What is refused for good is counted, and reported the
+  // first time in each way. Any thread.
+  void OnFailure(int status);
 
  private:
   [[nodiscard]] HttpAnswer TakeLogs(const HttpRequest& request);
@@ -39,6 +44,9 @@ class GatherAnswers {
   std::atomic<bool> in_trouble_{false};
   std::atomic<bool> said_rejected_{false};
   std::atomic<uint64_t> requests_{0};
+  std::atomic<uint64_t> requests_refused_{0};
+  std::mutex mutex_;
+  std::set<int> said_refused_;         // statuses
   std::atomic<uint64_t> rejected_{0};  // records that are no rows
 };
 

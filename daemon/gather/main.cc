@@ -117,6 +117,7 @@ int Serve(const CommandLine& asked) {
   const SystemClock clock;
   FleetAnswers fleet(*std::move(readers), clock);
   GatherAnswers answers(queue, fleet, Say);
+  options.on_failure = [&answers](int status) { answers.OnFailure(status); };
   const Result<std::unique_ptr<HttpServer>> server = HttpServer::Bind(
       options, [&answers](const HttpRequest& request) { return answers.Answer(request); });
   if (!server.ok()) return Refuse(server.status().message(), kFailed);

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <random>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "daemon/http/curl_abi.h"
 #include "daemon/http/listen_address.h"
+#include "daemon/http/request_name.h"
 
 struct curl_slist;
 
@@ -154,6 +156,8 @@ class CurlClient final : public HttpClient {
     char why[curl::kErrorSize] = "";
     curl_slist* lines = nullptr;
     for (const std::string& header : headers) lines = curl_.slist_append(lines, header.c_str());
+    const std::string name = std::to_string(nonce_) + "-" + std::to_string(++requests_);
+    lines = curl_.slist_append(lines, (std::string(kRequestNameHeader) + ": " + name).c_str());
     if (!token_.empty())
       lines = curl_.slist_append(lines, ("Authorization: Bearer " + token_).c_str());
     SetOptions(options_.url + path, lines, why, reply);
@@ -167,6 +171,13 @@ class CurlClient final : public HttpClient {
     if (done != curl::kOk)
       return Status(ErrorKind::kIo,
                     options_.url + ": " + (why[0] != '\0' ? why : curl_.easy_strerror(done)));
+    const auto answered = reply.headers.find(kRequestNameHeader);
+    if (answered != reply.headers.end() && answered->second != name) {
+      // Others may wait behind it.
+      curl_.easy_cleanup(handle_);
+      handle_ = curl_.easy_init();
+      return Status(ErrorKind::kIo, options_.url + ": the answer is to another request");
+    }
     long status = 0;
     int64_t retry_after = 0;
     curl_.easy_getinfo(handle_, curl::kResponseCode, &status);
@@ -214,6 +225,9 @@ class CurlClient final : public HttpClient {
   HttpClientOptions options_;
   void* handle_;
   std::string token_;
+  // A name of each request that no other has, of whichever process.
+  const uint64_t nonce_ = (uint64_t{std::random_device()()} << 32) | std::random_device()();
+  uint64_t requests_ = 0;
 };
 
 }  // namespace

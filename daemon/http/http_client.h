@@ -46,7 +46,8 @@ class HttpClient {
   [[nodiscard]] static Result<std::unique_ptr<HttpClient>> Make(const HttpClientOptions& options);
   virtual ~HttpClient() = default;
 
-  // Any status is a reply. kIo: there was none, with the reason.
+  // Any status is a reply. kIo: there was none, with the reason; or there was one to another
+  // request (request_name.h).
   [[nodiscard]] virtual Result<HttpReply> Get(const std::string& path,
                                               const std::string& accept) = 0;
   // `body` is as of Content-Encoding: gzip.

@@ -20,6 +20,7 @@
 #define CPPHTTPLIB_ZLIB_SUPPORT
 #include "cpp-httplib/httplib.hpp"
 #include "daemon/http/connection_threads.h"
+#include "daemon/http/request_name.h"
 
 namespace nanwatch {
 namespace {
@@ -164,6 +165,7 @@ void Fill(const HttpAnswer& answer, const HttpServerOptions& options, httplib::R
   if (answer.retry_after_s > 0)
     response.set_header("Retry-After", std::to_string(answer.retry_after_s));
   for (const auto& [name, value] : options.headers) response.set_header(name, value);
+  if (answer.status >= 400 && options.on_failure) options.on_failure(answer.status);
   response.set_content(answer.body, answer.type);
 }
 
@@ -262,6 +264,13 @@ class Httplib final : public HttpServer {
     server_.Post("/.*",
                  [this](const httplib::Request& request, httplib::Response& response,
                         const httplib::ContentReader& reader) { Take(request, response, reader); });
+    // Of every answer, whoever made it.
+    server_.set_post_routing_handler(
+        [](const httplib::Request& request, httplib::Response& response) {
+          const std::string name = request.get_header_value(kRequestNameHeader);
+          if (!name.empty() && name.size() <= kRequestNameBytesMax)
+            response.set_header(kRequestNameHeader, name);
+        });
     server_.set_exception_handler(
         [this](const httplib::Request&, httplib::Response& response, const std::exception_ptr&) {
           Fill({.status = 500, .body = "the answer could not be made\n"}, options_, response);

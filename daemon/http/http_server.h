@@ -11,6 +11,8 @@
 // `connections_max` are open, each has one request and is closed, so that all have their turn.
 // Beyond `connections_max` at once, and as many that wait, connections are closed at once.
 //
+// An answer has the name that its request was given (request_name.h).
+//
 // Answers are asked for in several threads.
 #pragma once
 
@@ -63,6 +65,7 @@ struct HttpServerOptions {
   // What else to do where a Host is refused: "or start 'nanwatch serve' with --host NAME".
   std::string other_host_advice = {};
   std::vector<std::pair<std::string, std::string>> headers = {};  // of each answer
+  std::function<void(int status)> on_failure = {};  // an answer of 400 or more; in several threads
 };
 
 // Whether `host`, a Host header, names this server: an address, localhost or one of `names`, with

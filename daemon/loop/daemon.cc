@@ -14,6 +14,7 @@
 #include "daemon/ingest/segment_directory_watch.h"
 #include "daemon/loop/dead_places.h"
 #include "daemon/loop/instance_lock.h"
+#include "daemon/loop/live_launchers.h"
 #include "daemon/loop/open_store.h"
 #include "daemon/loop/segment_intake.h"
 #include "daemon/store/database_file.h"
@@ -374,10 +375,13 @@ Status Daemon::Tick() {
 Result<Daemon::Left> Daemon::Run(int stop_fd) {
   while (true) {
     if (Status ticked = Tick(); !ticked.ok()) return ticked;
-    const Impl& impl = *impl_;
-    const uint64_t idle_ns = impl.clock.monotonic_ns() - impl.active_at_ns;
-    if (impl.options.idle_exit_ns > 0 && impl.IsIdle() && idle_ns >= impl.options.idle_exit_ns)
-      return Left::kIdle;
+    Impl& impl = *impl_;
+    const uint64_t now_ns = impl.clock.monotonic_ns();
+    if (impl.options.idle_exit_ns > 0 && impl.IsIdle() &&
+        now_ns - impl.active_at_ns >= impl.options.idle_exit_ns) {
+      if (!AnyLauncherLives(impl.options.segment_dir)) return Left::kIdle;
+      impl.active_at_ns = now_ns;
+    }
     pollfd wait_for[] = {{impl.watch.fd(), POLLIN, 0}, {stop_fd, POLLIN, 0}};
     poll(wait_for, 2, TimeoutMs());
     if ((wait_for[1].revents & POLLIN) != 0) return Left::kStopAsked;

@@ -38,7 +38,7 @@ inline constexpr char kExitSuffix[] = ".exit";
 // A process of a job under `nanwatch run` for whose segment there was no room: an empty file
 // <job>.<pid>.unwatched, counted and removed by the tool.
 inline constexpr char kUnwatchedSuffix[] = ".unwatched";
-// A `nanwatch run` that shares its job with others: <job>.<random>.launcher, locked while it lives.
+// A `nanwatch run`: <job>.<random>.launcher, locked while it lives.
 inline constexpr char kLauncherSuffix[] = ".launcher";
 // Held (POSIX record lock) by the running daemon; holds its pid as text.
 inline constexpr char kDaemonLock[] = "daemon.lock";

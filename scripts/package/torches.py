@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gets what an observer is compiled against, for each minor version of torch.
 
-    torches.py --into DIR [VERSION]...
+    torches.py --into DIR [--without MINOR]... [VERSION]...
 
-For each VERSION (default: the newest of each minor version from 2.6 on, of those that pip finds) DIR/VERSION becomes a virtual
-environment with torch's headers and two of its libraries: half a gigabyte, without CUDA. Prints its Python's path, a line
-for each. What is there already is kept.
+For each VERSION (default: the newest of each minor version from 2.6 on, of those that pip finds, but for MINOR) DIR/VERSION
+becomes a virtual environment with torch's headers and two of its libraries: half a gigabyte, without CUDA. Prints its
+Python's path, a line for each. What is there already is kept.
 """
 import argparse
 import pathlib
@@ -49,10 +49,12 @@ def get(version, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=pathlib.Path, required=True)
+    parser.add_argument("--without", metavar="MINOR", action="append", default=[])
     parser.add_argument("versions", nargs="*", metavar="VERSION")
     options = parser.parse_args()
     options.into.mkdir(parents=True, exist_ok=True)
-    for version in options.versions or newest_of_each_minor():
+    newest = [] if options.versions else [version for version in newest_of_each_minor() if version.rpartition(".")[0] not in options.without]
+    for version in options.versions or newest:
         folder = options.into.resolve() / version
         if not folder.exists():
             print(f"package: getting torch {version}", file=sys.stderr)

@@ -10,6 +10,7 @@
 namespace nanwatch {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(TorchVersion, TheMinorIsTheFirstTwoNumbers) {
@@ -24,6 +25,15 @@ TEST(Observer, ItsFileNameSaysItsMinor) {
   EXPECT_EQ(ObserverMinor("libnanwatch_observer-2.11.so"), "2.11");
   EXPECT_EQ(ObserverMinor("libnanwatch_observer-2.11.so.bak"), "");
   EXPECT_EQ(ObserverMinor("libtorch.so"), "");
+}
+
+TEST(Observer, TheyAreListedByVersion) {
+  TemporaryDirectory directory;
+  for (const char* minor : {"2.10", "2.9", "2.6"})
+    directory.Write("libnanwatch_observer-" + std::string(minor) + ".so", "", 0644);
+  Installation installation;
+  installation.observer_dir = directory.path();
+  EXPECT_THAT(ObserverMinors(installation), ElementsAre("2.6", "2.9", "2.10"));
 }
 
 TEST(PythonProbe, AProgramThatIsNotThereIsExplained) {

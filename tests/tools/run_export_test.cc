@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "tests/daemon/correlate/run_builder.h"
@@ -86,6 +87,43 @@ TEST(RunExport, WritesATraceOnTheClockOfTorchsProfiler) {
   }
   EXPECT_EQ(steps, 1);
   EXPECT_EQ(counters, 2) << "gradient norm and learning rate";
+}
+
+// Perfetto drops a slice that begins before the one before it on its track has ended.
+TEST(RunExport, StepsInATraceDoNotOverlap) {
+  RunFacts facts = RunBuilder().Build();
+  facts.mutable_run()->set_started_real_ns(1'795'730'671'330'997'800);
+  RunSeries series = OneStep();
+  series.points.resize(3, series.points[0]);
+  const uint64_t ends_ns[] = {1'000'000'000, 1'300'000'001, 1'299'999'999};
+  const double seconds[] = {0.25, 0.3000000019, 0.1};
+  for (size_t i = 0; i < 3; ++i) {
+    series.points[i].time_ns = ends_ns[i];
+    series.points[i].seconds = seconds[i];
+  }
+  const nlohmann::json trace = nlohmann::json::parse(TraceJson({facts}, Verdict(), {series}));
+  int64_t ended_ns = 0;
+  int steps = 0;
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    const auto begins_ns = std::llround(event["ts"].get<double>() * 1000);
+    EXPECT_GE(begins_ns, ended_ns) << "step " << steps;
+    ended_ns = begins_ns + std::llround(event["dur"].get<double>() * 1000);
+    ++steps;
+  }
+  EXPECT_EQ(steps, 3);
+}
+
+TEST(RunExport, ProcessesWithOneNumberHaveTracksOfTheirOwn) {
+  std::vector<RunFacts> facts(2, RunBuilder().Build());
+  facts[1].mutable_run()->set_rank(1);
+  const nlohmann::json trace =
+      nlohmann::json::parse(TraceJson(facts, Verdict(), {OneStep(), OneStep()}));
+  std::set<nlohmann::json> tracks;
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") tracks.insert(event["tid"]);
+  }
+  EXPECT_EQ(tracks.size(), 2u);
 }
 
 TEST(RunExport, ChecksRecordsOfTensorBoardAsTheyAreReadThere) {

@@ -2,6 +2,7 @@
 #include "tools/serve/run_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "tools/run_words.h"
@@ -30,6 +31,7 @@ TableRun RowOf(LiveRun live) {
   TableRun row = RowOf(std::move(live.seen));
   for (auto step = live.last_steps.rbegin(); step != live.last_steps.rend(); ++step) {
     if (!row.loss && step->has_loss()) row.loss = step->loss();
+    if (!row.live) continue;
     if (!row.gradient_norm && step->has_gradient_norm()) row.gradient_norm = step->gradient_norm();
     if (!row.scale && step->has_scale()) row.scale = step->scale();
   }
@@ -73,18 +75,28 @@ void RunTable::ReadJobs(uint64_t now_real_ns) {
 
 void RunTable::Refresh() {
   // Segments before the database, as everywhere.
-  std::vector<TableRun> live;
-  for (LiveRun& run : observations_.LiveRuns({})) live.push_back(RowOf(std::move(run)));
-  std::sort(live.begin(), live.end(), [](const TableRun& a, const TableRun& b) {
-    return a.run.started_real_ns() > b.run.started_real_ns();
-  });
+  std::vector<TableRun> live, unread, ended;
+  for (LiveRun& run : observations_.LiveRuns({.ended_too = true})) {
+    TableRun row = RowOf(std::move(run));
+    (row.live ? live : unread).push_back(std::move(row));
+  }
   ReadStored();
   std::set<std::string> known;
   for (const TableRun& run : live) known.insert(run.id);
-  runs_ = std::move(live);
+  // Of a run that has ended the database knows more than the segment.
   for (const TableRun& run : stored_) {
-    if (!known.contains(run.id)) runs_.push_back(run);
+    if (known.insert(run.id).second) ended.push_back(run);
   }
+  for (TableRun& run : unread) {
+    if (known.insert(run.id).second) ended.push_back(std::move(run));
+  }
+  for (std::vector<TableRun>* runs : {&live, &ended}) {
+    std::stable_sort(runs->begin(), runs->end(), [](const TableRun& a, const TableRun& b) {
+      return a.run.started_real_ns() > b.run.started_real_ns();
+    });
+  }
+  runs_ = std::move(live);
+  std::move(ended.begin(), ended.end(), std::back_inserter(runs_));
   if (runs_.size() > kTableRunsMax) runs_.resize(kTableRunsMax);
   ReadJobs(clock_.real_ns());
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runs as metrics and lists show them: live ones from their segments, others from the database.
+// The runs as metrics and lists show them: live ones from their segments, others from the database,
+// or from the segment that no daemon has read yet.
 // Made to be asked for once a second: of a segment only the live block and the last steps are read,
 // and of the database what may have changed.
 //

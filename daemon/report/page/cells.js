@@ -38,11 +38,14 @@ function drawSign(context, sign, x, y, width, height) {
   context.stroke();
 }
 
+// A run of few steps has no wider cells: a single snapshot is a column, not a field.
+const CELL_MAX = 48;
+
 // Where the cells of a grid lie on a canvas as wide as what it is in.
 function shapeOf(grid, canvas) {
   const width = canvas.parentNode ? canvas.parentNode.clientWidth : 300;
   const left = labelWidth(width), rowHeight = grid.rows.length > 40 ? 6 : 16;
-  return {width, left, rowHeight, cell: (width - left) / grid.steps.length, height: grid.rows.length * rowHeight + 20};
+  return {width, left, rowHeight, cell: Math.min(CELL_MAX, (width - left) / grid.steps.length), height: grid.rows.length * rowHeight + 20};
 }
 
 function drawRow(context, grid, y, {left, cell, rowHeight}, styles) {
@@ -119,7 +122,8 @@ function cellGrid(grid) {
   canvas.addEventListener("pointermove", (event) => {
     const {left, cell, rowHeight} = shapeOf(grid, canvas);
     const row = Math.floor(event.offsetY / rowHeight);
-    if (row < grid.rows.length && event.offsetX >= 0) choose(row, Math.floor((event.offsetX - left) / cell), false);
+    const column = Math.floor((event.offsetX - left) / cell);
+    if (row < grid.rows.length && event.offsetX >= 0 && column < grid.steps.length) choose(row, column, false);
   });
   canvas.addEventListener("keydown", (event) => {
     const by = {ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0], Home: [0, -1e9], End: [0, 1e9]}[event.key];
@@ -173,9 +177,12 @@ function heatSection(heat) {
   };
   for (const row of heat.rows) row.label = row.layer || "the whole model";
   const styles = HEADROOM.map(([, text], band) => ({text, style: () => ({color: color("--heat-" + band), sign: band === 0 ? "cross" : null})}));
+  const ample = (headroom) => headroom === null || headroom > HEADROOM[HEADROOM.length - 2][0];
+  const far = heat.rows.every((row) => [...row.cells].map(headroomOf).every(ample));
   const rows = heat.rows.map((row) => [row.label, row.least, row.least_step, row.newest]);
   return section("heat", "Headroom by layer and step",
     el("p", {class: "note"}, "How many times larger a layer's largest result could be before it overflows its type. Blank: nothing was recorded there."
+      + (far ? " No layer came near it." : "")
       + (heat.rows_left_out ? ` ${grouped(heat.rows_left_out)} layers with more headroom are left out.` : "")),
     legend(styles), cellGrid({rows: heat.rows, steps: heat.steps, span: heat.steps_per_column, styleOf: heatStyle, describe, title: "Headroom by layer and step"}),
     tableBelow("Headroom as a table", () => table("Headroom by layer", [{title: "Layer"}, {title: "Least headroom", number: true}, {title: "At step", number: true, show: stepText}, {title: "Newest", number: true}], rows)));

@@ -37,7 +37,7 @@ function brief(value) {
   if (value === null || value === undefined) return "-";
   const number = numberOf(value);
   if (!Number.isFinite(number)) return String(value).replace("Infinity", "Inf");
-  if (Number.isInteger(number) && Math.abs(number) < 1e9) return grouped(number);
+  if (Math.abs(number) < 1e9 && (Number.isInteger(number) || Math.abs(number) >= 1000)) return grouped(Math.round(number));
   const text = number.toPrecision(4);
   return text.includes("e") ? text.replace(/\.?0+e/, "e") : text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }

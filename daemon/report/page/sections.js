@@ -32,13 +32,14 @@ function tensorTable(tensors) {
 function opsTable(caption, ops) {
   if (ops.length === 0) return null;
   const rows = ops.map((op) => [op.op, op.layer, op.phase, op.dtype, (op.at_least ? "at least " : "") + brief(op.largest), op.steps_before]);
-  return table(caption, [{title: "Op"}, {title: "Layer"}, {title: "Phase"}, {title: "Type"}, {title: "Largest magnitude"}, {title: "Steps before", number: true}], rows, {sorts: false});
+  return table(caption, [{title: "Op"}, {title: "Layer"}, {title: "Phase", minor: true}, {title: "Type", minor: true},
+    {title: "Largest magnitude"}, {title: "Steps before", number: true}], rows, {sorts: false});
 }
 
 function originSection(origin) {
   if (origin === null) return null;
   const before = origin.losses_before.length
-    ? el("p", null, "Losses of the steps before: ", origin.losses_before.map(brief).join(", "),
+    ? el("p", null, "Losses of the steps before, oldest first: ", origin.losses_before.map(brief).join(", "),
         origin.norms_before.length ? ". Gradient norms: " + origin.norms_before.map(brief).join(", ") : "", ".") : null;
   return section("origin", "The origin", pairs(origin.rows), sourceBlock(origin.source), tensorTable(origin.tensors), before,
     opsTable("The ops before it on its thread", origin.before), opsTable("What this op made in earlier steps", origin.history));

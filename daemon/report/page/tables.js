@@ -3,8 +3,8 @@
 
 const ROWS_AT_ONCE = 100;
 
-// columns: [{title, number: whether it is one, show: value -> text or node}], rows: [[value, ...]]. options: `sorts`; `cards`: on a
-// telephone each row is a card, because its texts matter more than its columns.
+// columns: [{title, number: whether it is one, minor: left out on a telephone, show: value -> text or node}], rows: [[value, ...]].
+// options: `sorts`; `cards`: on a telephone each row is a card, because its texts matter more than its columns.
 function table(caption, columns, rows, options) {
   const {sorts: mayBeSorted = true, cards = false} = options || {};
   const sorts = mayBeSorted && rows.length > 1;
@@ -15,14 +15,14 @@ function table(caption, columns, rows, options) {
   const note = el("p", {class: "note"});
   const more = el("button", {type: "button", class: "plain", onclick: () => { state.shown = Infinity; show(); }}, "Show all rows");
 
-  // Where a name may go on in the next line.
+  // Where a long name may go on in the next line. A short one stays whole, and so does what follows a name.
   function broken(text) {
-    const parts = String(text).split(/(?<=[._/]|::)/);
-    return el("bdi", null, parts.flatMap((part, i) => (i > 0 ? [el("wbr"), part] : [part])));
+    const parts = String(text).split(/( +)/).flatMap((word) => (word.length > 16 ? word.split(/(?<=[._/]|::)(?=[\p{L}\p{N}_])/u) : [word]));
+    return el("bdi", null, parts.flatMap((part, i) => (i > 0 && part.trim() && parts[i - 1].trim() ? [el("wbr"), part] : [part])));
   }
   function cell(column, value) {
     const text = column.show ? column.show(value) : column.number ? brief(value) : value;
-    const shape = (column.number ? "number-cell" : "text-cell") + (text === "" ? " none" : "");
+    const shape = (column.number ? "number-cell" : "text-cell") + (text === "" ? " none" : "") + (column.minor ? " minor" : "");
     return el("td", {class: shape, "data-label": cards ? column.title : null, ...role("cell")}, text instanceof Node ? text : column.number ? text : broken(text));
   }
   function show() {
@@ -42,7 +42,8 @@ function table(caption, columns, rows, options) {
     show();
   }
   const heads = columns.map((column, i) => {
-    const head = el("th", {scope: "col", class: column.number ? "number-head" : null, ...role("columnheader")});
+    const shape = [column.number && "number-head", column.minor && "minor"].filter(Boolean).join(" ");
+    const head = el("th", {scope: "col", class: shape || null, ...role("columnheader")});
     head.append(sorts ? el("button", {type: "button", onclick: () => sortBy(i, head)}, column.title) : column.title);
     return head;
   });

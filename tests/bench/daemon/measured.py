@@ -18,12 +18,12 @@ WRITER = BUILD / "bench/daemon_load_writer"
 class Daemon:
     """Segments in shared memory, the database on a disk."""
 
-    def __init__(self, state_parent=None):
+    def __init__(self, state_parent=None, **environment):
         self.segments = pathlib.Path(tempfile.mkdtemp(prefix="nanwatch-load-", dir="/dev/shm"))
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="nanwatch-load-", dir=state_parent))
         self.state = self._folder / "state"
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("NANWATCH_")}
-        self.environment |= {"NANWATCH_DIR": str(self.segments), "NANWATCH_STATE_DIR": str(self.state)}
+        self.environment |= {"NANWATCH_DIR": str(self.segments), "NANWATCH_STATE_DIR": str(self.state), **environment}
         self.process = subprocess.Popen([BUILD / "bin/nanwatchd"], env=self.environment, stderr=subprocess.DEVNULL)
         until(lambda: (self.state / "nanwatch.log").exists() and " watches " in self.log(), 60)
 

@@ -135,8 +135,11 @@ TEST_F(ConfigurationTest, SaysWhatIsWrongAndWhere) {
               EndsWith("/nanwatch.toml:3:1: there is no setting 'run.levle'; did you mean "
                        "'run.level'?"));
   EXPECT_THAT(ValueOf("level = 'full'"), EndsWith("did you mean 'run.level'?"));
-  EXPECT_THAT(ValueOf("[runs]\nx = 1"), HasSubstr("there is no setting 'runs'"));
-  EXPECT_THAT(ValueOf("[zebra]\nx = 1"),
+  EXPECT_THAT(ValueOf("[runs]\nx = 1"),
+              EndsWith("there is no section '[runs]'; did you mean '[run]'?"));
+  EXPECT_THAT(ValueOf("[server]\nx = 1"), EndsWith("did you mean '[serve]'?"));
+  EXPECT_THAT(ValueOf("[zebra]\nx = 1"), EndsWith("the sections are [run], [serve] and [forward]"));
+  EXPECT_THAT(ValueOf("zebra = 1"),
               EndsWith("there is no setting 'zebra'; 'nanwatch config' lists them"));
   EXPECT_THAT(ValueOf("run = 'x'"), HasSubstr("there is no setting 'run'"));
   EXPECT_THAT(ValueOf("[run.level]\nx = 1"), EndsWith(":1:1: run.level takes text, in quotes"));

@@ -52,6 +52,22 @@ TEST(BrokenRecords, CollectiveThatNamesItselfAsItsSourceIsNotFollowedForEver) {
   EXPECT_EQ(verdict.incidents(0).origin().class_(), "received");
 }
 
+// What each of two has received it has from the other, thousands of times over.
+TEST(BrokenRecords, RanksThatGiveOnForEverAreFollowedSoFarAsTheStackGoes) {
+  constexpr uint64_t kHops = 40'000;
+  std::vector<RunBuilder> runs(2);
+  for (const int rank : {0, 1}) runs[static_cast<size_t>(rank)].Rank(rank).Step(3);
+  for (uint64_t hop = 1; hop <= kHops; ++hop) {
+    RunBuilder& run = runs[hop % 2];
+    run.Value(2 * hop).Received("c10d::recv_").FromCollective("pp", hop).Nan();
+    run.CollectiveIn(2 * hop + 1, "pp", hop - 1, 2 * hop);
+    if (hop < 3) run.Pass(3 * kHops + hop).Leaf("enc.0.weight", 2 * hop);
+  }
+  const Verdict verdict = Correlate({runs[0].Build(), runs[1].Build()});
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().class_(), "received");
+}
+
 TEST(BrokenRecords, SuppressedMaskIsStillAMask) {
   RunBuilder run;
   run.Value(1).Scalar("aten::masked_fill").Step(0).NegInf();

@@ -67,6 +67,20 @@ TEST(Ranks, WithoutTheCollectivesNumberTheSameIterationDecides) {
   EXPECT_EQ(verdict.incidents(0).origin().rank(), 1);
 }
 
+TEST(Ranks, AMetricThatWasBadOnAnotherRankHasNotRuinedTheTraining) {
+  RunBuilder shows;
+  shows.Rank(1).Step(3);
+  shows.Value(1).Produce("aten::log").At("metric").WithoutGradients().Nan();
+  shows.Value(2).Propagate("aten::mean").From(1).WithoutGradients().Nan();
+  shows.Read(3, 2);
+  const Verdict verdict = Correlate({ReceiverOnRankZero(), shows.Build()});
+  ASSERT_EQ(verdict.incidents_size(), 2);
+  EXPECT_EQ(verdict.incidents(0).origin().class_(), "received");
+  EXPECT_EQ(verdict.incidents(0).severity(), "critical");
+  EXPECT_EQ(verdict.incidents(1).origin().op(), "aten::log");
+  EXPECT_EQ(verdict.incidents(1).severity(), "warning");
+}
+
 TEST(Ranks, ValueFromARankThatNobodyWatchedIsReceivedAndSaysSo) {
   const Verdict verdict = Correlate({ReceiverOnRankZero()});
   EXPECT_EQ(verdict.verdict(), "anomaly");

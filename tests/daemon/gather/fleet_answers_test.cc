@@ -111,13 +111,34 @@ class FleetAnswersTest : public testing::Test {
   FleetAnswers answers_{Readers(fleet_, 2), clock_};
 };
 
-TEST_F(FleetAnswersTest, KeepsAnAnswerForTwoSecondsAfterItWasMade) {
+TEST_F(FleetAnswersTest, KeepsAnAnswerForAMoment) {
   EXPECT_EQ(Ask("/api/v1/jobs/train/verdict").status, 200);
+  clock_.Advance(kNsPerSecond / 4 - 1);
   EXPECT_EQ(Ask("/api/v1/jobs/train/verdict").status, 200);
   EXPECT_EQ(fleet_.questions, 1);
-  clock_.Advance(2 * kNsPerSecond);
+  clock_.Advance(1);
   EXPECT_EQ(Ask("/api/v1/jobs/train/verdict").status, 200);
   EXPECT_EQ(fleet_.questions, 2);
+}
+
+TEST_F(FleetAnswersTest, KeepsAnAnswerForAsLongAsItTookToMakeAndTwoSecondsAtMost) {
+  for (const auto& [took_ns, kept_ns] :
+       {std::pair(kNsPerSecond, kNsPerSecond), std::pair(9 * kNsPerSecond, 2 * kNsPerSecond)}) {
+    fleet_.is_open = false;
+    const int before = fleet_.questions;
+    std::future<HttpAnswer> asker = AskLater("/api/v1/jobs/train/verdict");
+    fleet_.AwaitQuestions(before + 1);
+    clock_.Advance(took_ns);
+    fleet_.Open();
+    EXPECT_EQ(asker.get().status, 200);
+    clock_.Advance(kept_ns - 1);
+    EXPECT_EQ(Ask("/api/v1/jobs/train/verdict").status, 200);
+    EXPECT_EQ(fleet_.questions, before + 1);
+    clock_.Advance(1);
+    EXPECT_EQ(Ask("/api/v1/jobs/train/verdict").status, 200);
+    EXPECT_EQ(fleet_.questions, before + 2);
+    clock_.Advance(2 * kNsPerSecond);
+  }
 }
 
 TEST_F(FleetAnswersTest, ManyWhoAskTheSameShareOneAnswerThatTookLong) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/daemon/correlate/run_builder.h"
+
 namespace nanwatch {
 namespace {
 
@@ -146,6 +148,41 @@ TEST(FleetVerdict, FindingsThatAreStillOnTheirWayMayBeWorseThanThoseThatAreHere)
   EXPECT_EQ(JudgeFleet(runs).verdict().verdict(), "clean") << "more than the state knew of";
   AddFindings({}, true, none);
   EXPECT_EQ(JudgeFleet(none).findings_missing(), 3u);
+}
+
+// Rank 0's first findings are on their way: what it received is not known to be received.
+TEST(FleetVerdict, AChainThatBreaksOffWhereARowIsMissingIsNotWhatBeganIt) {
+  RunBuilder receiver;
+  receiver.Rank(0).Step(3);
+  receiver.Value(3).Propagate("aten::add_").Optimizer("enc.0.weight").From(2).Nan();
+  receiver.Update(4).Parameter("enc.0.weight", 3);
+  RunBuilder maker;
+  maker.Rank(1).Step(3);
+  maker.Value(5).Produce("aten::div").At("ratio").Nan();
+  maker.Value(6).Propagate("aten::add_").Optimizer("enc.0.weight").From(5).Nan();
+  maker.Update(7).Parameter("enc.0.weight", 6);
+  std::vector<FleetRun> runs(2);
+  FindingsByRun findings;
+  for (const auto& [at, builder] : {std::pair(0, &receiver), std::pair(1, &maker)}) {
+    const RunFacts facts = builder->Build();
+    FleetRun& run = runs[static_cast<size_t>(at)];
+    run.run = "run" + std::to_string(at);
+    *run.facts.mutable_run() = facts.run();
+    *run.facts.mutable_state() = facts.state();
+    run.facts.set_findings_sent(1);
+    findings[run.run].push_back(facts.SerializeAsString());
+  }
+  std::vector<FleetRun> later = runs;
+  runs[0].facts.set_findings_sent(2);
+  AddFindings(findings, true, runs);
+  const FleetVerdict early = JudgeFleet(runs);
+  ASSERT_EQ(early.verdict().incidents_size(), 2);
+  EXPECT_EQ(early.verdict().incidents(0).origin().op(), "aten::div");
+  EXPECT_EQ(early.verdict().run().rank(), 1);
+  EXPECT_FALSE(early.verdict().incidents(0).origin().exact());
+  // With all that there is of it, it is as good as any.
+  AddFindings(findings, true, later);
+  EXPECT_EQ(JudgeFleet(later).verdict().incidents(0).origin().op(), "aten::add_");
 }
 
 TEST(FleetVerdict, RunsThatWereNotReadAreSaid) {

@@ -57,6 +57,15 @@ TEST_F(GatherAnswersTest, RecordsThatAreNoRowsAreRejectedForGoodAndLoggedOnce) {
   EXPECT_EQ(database_.sequences, (std::set<uint64_t>{2}));
 }
 
+TEST_F(GatherAnswersTest, WhatIsRefusedIsCountedAndLoggedOnceInEachWay) {
+  for (const int status : {401, 401, 413, 401, 429, 404, 503, 413}) answers_.OnFailure(status);
+  ASSERT_EQ(said_.size(), 2u);
+  EXPECT_NE(said_[0].find("without the right token"), std::string::npos);
+  EXPECT_NE(said_[1].find("too long"), std::string::npos);
+  EXPECT_NE(Get("/metrics").body.find("\nnanwatch_gather_requests_refused_total 5\n"),
+            std::string::npos);
+}
+
 TEST_F(GatherAnswersTest, ADatabaseThatIsAwayIsToBeTriedLaterAndLoggedOnce) {
   Fail(Status(ErrorKind::kIo, "away"));
   for (int i = 0; i < 3; ++i) {

@@ -6,11 +6,14 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "daemon/http/gzip.h"
 #include "daemon/http/http_server.h"
+#include "daemon/http/request_name.h"
 
 namespace nanwatch {
 namespace {
@@ -57,6 +60,21 @@ TEST_F(HttpClientTest, GivesTheHeadersOfTheAnswer) {
   ASSERT_TRUE(refused.ok()) << refused.status().message();
   EXPECT_EQ(refused->status, 413);
   EXPECT_TRUE(refused->headers.contains("nanwatch-gather")) << "each answer names who gives it";
+}
+
+// What came once more for an earlier one is seen by that: tests/faults/fleet sends such answers.
+TEST_F(HttpClientTest, EachAnswerHasTheNameOfItsRequest) {
+  Serve({.address = ""}, [](const HttpRequest&) { return HttpAnswer(); });
+  const std::unique_ptr<HttpClient> client = Client();
+  if (client == nullptr) GTEST_SKIP() << "libcurl is not installed";
+  std::set<std::string> names;
+  for (int i = 0; i < 3; ++i) {
+    const Result<HttpReply> reply = client->Get("/", "text/plain");
+    ASSERT_TRUE(reply.ok()) << reply.status().message();
+    ASSERT_TRUE(reply->headers.contains(kRequestNameHeader));
+    names.insert(reply->headers.at(kRequestNameHeader));
+  }
+  EXPECT_EQ(names.size(), 3u);
 }
 
 TEST_F(HttpClientTest, LeavesARequestThatIsCancelledWithinASecondOrTwo) {

@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -588,6 +590,28 @@ TEST(DaemonLoopTest, LeavesWhenNoJobLivesForTheTimeGiven) {
   Result<Daemon> daemon = Daemon::Start(options, OneIncidentPerSite, clock, listener);
   ASSERT_TRUE(daemon.ok());
   EXPECT_EQ(daemon->Run(-1).value(), Daemon::Left::kIdle);
+}
+
+// A command may need minutes until it imports torch. A job without a daemon has nobody who reads it.
+TEST(DaemonLoopTest, StaysWhileALauncherLivesWhoseCommandHasNoSegmentYet) {
+  TemporaryDirectory directory;
+  const SystemClock clock;
+  RecordingListener listener;
+  DaemonOptions options{.segment_dir = directory / "segments",
+                        .state_dir = directory / "state",
+                        .idle_exit_ns = 10'000'000};
+  Result<Daemon> daemon = Daemon::Start(options, OneIncidentPerSite, clock, listener);
+  ASSERT_TRUE(daemon.ok());
+  const std::string mark = options.segment_dir + "/j.1" + wire::kLauncherSuffix;
+  UniqueFd launcher(open(mark.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(flock(launcher.get(), LOCK_EX | LOCK_NB), 0);
+  // Asks it to stop long after it would have left.
+  const UniqueFd stop(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
+  const itimerspec in_a_while{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = 300'000'000}};
+  ASSERT_EQ(timerfd_settime(stop.get(), 0, &in_a_while, nullptr), 0);
+  EXPECT_EQ(daemon->Run(stop.get()).value(), Daemon::Left::kStopAsked);
+  launcher = UniqueFd();
+  EXPECT_EQ(daemon->Run(-1).value(), Daemon::Left::kIdle) << "one that was killed leaves its mark";
 }
 
 // Whoever it is that runs out of it.

@@ -11,41 +11,11 @@ import threading
 import unittest
 
 from balancer import Balancer
-from cluster import BUILD, MISSING, Cluster, Gatherer, await_condition
+from cluster import MISSING, Cluster, Gatherer, await_condition
+from host import NANWATCH, Host, fields
 
-NANWATCH = BUILD / "bin/nanwatch"
-PLAYER = BUILD / "tests/outbox_player"
 # Numbers of fields: of RunState, RunFacts and OutboxLoss.
 RECORDS_DROPPED, FINDINGS_SENT, REFUSED = 6, 11, 6
-
-
-def varint(body, at):
-    value = shift = 0
-    while True:
-        value |= (body[at] & 127) << shift
-        at, shift = at + 1, shift + 7
-        if body[at - 1] < 128:
-            return value, at
-
-
-def fields(body):
-    """(number, value) of each field of a message: integers, or bytes."""
-    at = 0
-    while at < len(body):
-        key, at = varint(body, at)
-        if key & 7 == 0:
-            value, at = varint(body, at)
-        elif key & 7 == 1:
-            value, at = body[at:at + 8], at + 8
-        else:
-            length, at = varint(body, at)
-            value, at = body[at:at + length], at + length
-        yield key >> 3, value
-
-
-def tickets(body):
-    """Those of the records (field 4) in RunFacts; a ticket of 0 is not written."""
-    return [dict(fields(record)).get(1, 0) for number, record in fields(body) if number == 4]
 
 
 class OtherServer:
@@ -81,57 +51,6 @@ class OtherServer:
         self._server.server_close()
 
 
-class Host:
-    """A daemon that is played, and a forwarder beside it."""
-
-    def __init__(self, nonce, folder, url, token_file):
-        self.nonce, self.state = nonce, folder / f"state{nonce}"
-        self.state.mkdir(mode=0o700)
-        self._arguments = ["--to", url, "--token-file", token_file]
-        self._log = open(folder / f"forward{nonce}.log", "w")
-        self.start_daemon()
-        self.start_forwarder()
-
-    def start_daemon(self):
-        self._daemon = subprocess.Popen([PLAYER, self.state, str(self.nonce)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def begin(self, what):
-        self._daemon.stdin.write(f"{what}\n")
-        self._daemon.stdin.flush()
-
-    def finish(self):
-        """How many records there are."""
-        return int(self._daemon.stdout.readline())
-
-    def put(self, what):
-        self.begin(what)
-        return self.finish()
-
-    def kill_daemon(self):
-        self._daemon.kill()
-        self._close_daemon()
-
-    def _close_daemon(self):
-        self._daemon.wait(60)
-        self._daemon.stdin.close()
-        self._daemon.stdout.close()
-
-    def environment(self):
-        return {**os.environ, "NANWATCH_STATE_DIR": str(self.state), "NANWATCH_DIR": str(self.state)}
-
-    def start_forwarder(self):
-        self._forwarder = subprocess.Popen([NANWATCH, "forward", *self._arguments], env=self.environment(), stderr=self._log)
-
-    def kill_forwarder(self):
-        self._forwarder.kill()
-        self._forwarder.wait(60)
-
-    def close(self):
-        self.kill_forwarder()
-        self.kill_daemon()
-        self._log.close()
-
-
 @unittest.skipIf(MISSING, MISSING)
 class Chain(unittest.TestCase):
     @classmethod
@@ -156,8 +75,7 @@ class Chain(unittest.TestCase):
         return host
 
     def arrived(self, host):
-        rows = self.cluster.sql(f"SELECT encode(body, 'hex') FROM nanwatch.fact WHERE kind = 2 AND run = '{host.nonce:016x}' ORDER BY sequence")
-        return [ticket for row in rows for ticket in tickets(bytes.fromhex(row[0]))]
+        return host.arrived(self.cluster)
 
     def await_all(self, host, count):
         await_condition(lambda: self.cluster.sql(f"SELECT COUNT(*) FROM nanwatch.fact WHERE kind = 2 AND run = '{host.nonce:016x}'") >= [[str(count)]]

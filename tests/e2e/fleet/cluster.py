@@ -25,14 +25,15 @@ TOKEN = "0123456789abcdef0123"
 
 
 class Cluster:
-    def __init__(self):
+    def __init__(self, disk=None):
+        """`disk`: a folder for its data."""
         # Not below the test's own folder: another user must get there, and the name of a socket is short.
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="nwpg"))
         self._as_user = []
         if os.geteuid() == 0:
             self._as_user = ["runuser", "-u", "postgres", "--"]
             shutil.chown(self.folder, "postgres")
-        self._data, self._log = self.folder / "data", self.folder / "log"
+        self._data, self._log = (disk or self.folder) / "data", self.folder / "log"
         self._run("initdb", "-D", self._data, "-U", "owner", "-A", "trust", "--no-sync", "--locale=C", "-E", "UTF8")
         self.start()
 
@@ -58,6 +59,25 @@ class Cluster:
             os.kill(int(child), signal.SIGKILL)
         os.kill(postmaster, signal.SIGKILL)
 
+    def stop(self):
+        self._run("pg_ctl", "stop", "-w", "-m", "fast", "-D", self._data)
+
+    def back_up(self):
+        self.stop()
+        self._backup = self._data.with_name("backup")
+        subprocess.run(["cp", "-a", self._data, self._backup], check=True)
+        self.start()
+
+    def restore(self):
+        """What was there when it was backed up; of what came since it knows nothing."""
+        self.stop()
+        shutil.rmtree(self._data)
+        self._backup.rename(self._data)
+        self.start()
+
+    def is_running(self):
+        return subprocess.run([*self._as_user, f"{PROGRAMS[-1]}/pg_ctl", "status", "-D", self._data], cwd="/", capture_output=True).returncode == 0
+
     def start_again(self):
         """After a kill: its processes see that the postmaster is gone, and only then is there room for another."""
         await_condition(self._try_start, "PostgreSQL starts again")
@@ -68,6 +88,11 @@ class Cluster:
             return True
         except subprocess.CalledProcessError:
             return False
+
+    def processor_seconds(self):
+        postmaster = int((self._data / "postmaster.pid").read_text().split()[0])
+        children = pathlib.Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        return processor_seconds(postmaster) + sum(processor_seconds(child) for child in children)
 
     def connection(self, user):
         return f"host={self.folder} dbname=postgres user={user}"
@@ -93,6 +118,12 @@ class Cluster:
 
 def maintain(cluster, *options):
     return subprocess.run([GATHER, "maintain", "--database", cluster.connection("owner"), *options], check=True, capture_output=True, text=True).stdout
+
+
+def processor_seconds(pid):
+    """Of a process and its children that have ended, so far."""
+    stat = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return sum(map(int, stat[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 class Gatherer:
@@ -126,6 +157,20 @@ class Gatherer:
     def metric(self, name):
         text = self.ask("GET", "/metrics")[1].decode()
         return int(re.search(rf"^{name} (\d+)$", text, re.M)[1])
+
+    def memory(self):
+        return self._memory("VmRSS")
+
+    def peak_memory(self):
+        return self._memory("VmHWM")
+
+    def _memory(self, what):
+        """Bytes."""
+        status = pathlib.Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(re.search(rf"^{what}:\s+(\d+) kB", status, re.M)[1]) * 1024
+
+    def processor_seconds(self):
+        return processor_seconds(self._process.pid)
 
     def pause(self):
         self._process.send_signal(signal.SIGSTOP)

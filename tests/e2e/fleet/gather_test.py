@@ -159,7 +159,7 @@ class Gather(unittest.TestCase):
             incident = otlp.piece(1, "error") + otlp.piece(2, origin)
             rows = [otlp.run(10 * number + 1, 1, True, name=name, job=job), otlp.step(10 * number + 2, incident, otlp.INCIDENT, job=job, run=name)]
             self.assertEqual(gatherer.send(otlp.request(rows))[:2], (200, b""))
-        # The answer before is kept for two seconds.
+        # The answer before is kept for a moment.
         await_condition(lambda: b"host7" in gatherer.ask("GET", "/api/v1/hosts")[1], "the answer is made anew")
         said = subprocess.run(ask, capture_output=True, text=True, timeout=60)
         self.assertEqual((said.returncode, said.stderr), (0, ""))

@@ -73,5 +73,20 @@ TEST(ConfigurationFile, IsWhatAWrongValueIsBlamedOn) {
   EXPECT_THAT(result.err, HasSubstr("run.level (" + file + ":2) is 'fulll': did you mean 'full'?"));
 }
 
+// Whoever asks what holds learns that a job would not start with it.
+TEST(ConfigurationFile, WithAValueThatIsRefusedIsShownWithTheMistake) {
+  Tool tool;
+  const std::string file = tool.home().Write("mine.toml", "[run]\nlevel = 'fulll'\n", 0644);
+  tool.With("NANWATCH_CONFIG", file);
+  const ToolResult level = tool.Run({"config"});
+  EXPECT_EQ(level.exit_code, 2);
+  EXPECT_THAT(level.out, ContainsRegex("run.level +fulll +" + file + ":2\n"));
+  EXPECT_THAT(level.err, HasSubstr("run.level (" + file + ":2) is 'fulll': did you mean 'full'?"));
+  tool.home().Write("mine.toml", "[serve]\nlisten = '9464'\n", 0644);
+  const ToolResult listen = tool.Run({"config", "--json"});
+  EXPECT_EQ(listen.exit_code, 2);
+  EXPECT_THAT(listen.err, HasSubstr("serve.listen (" + file + ":2) is '9464': give an address"));
+}
+
 }  // namespace
 }  // namespace nanwatch

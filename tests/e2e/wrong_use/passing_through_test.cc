@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/e2e/wrong_use/tool_process.h"
@@ -40,6 +41,14 @@ TEST(PassingThrough, StderrHasOneLineBeforeTheCommandsOwn) {
   const ToolResult result = tool.RunScript("echo mine >&2");
   EXPECT_THAT(result.err, HasSubstr("mine\n"));
   EXPECT_THAT(result.err, MatchesRegex("(nanwatch: [^\n]*\n)+mine\n(nanwatch: [^\n]*\n)*"));
+}
+
+// By its mark the daemon knows of the job before the command has imported torch.
+TEST(PassingThrough, ARunLeavesItsMarkOnlyWhileItLasts) {
+  Tool tool;
+  EXPECT_THAT(tool.RunScript("ls $NANWATCH_DIR").out, HasSubstr(".launcher\n"));
+  for (const auto& file : std::filesystem::directory_iterator(tool.SegmentDir()))
+    EXPECT_NE(file.path().extension(), ".launcher");
 }
 
 TEST(PassingThrough, AVerdictOnStdoutFollowsTheCommandsOutput) {

@@ -47,13 +47,12 @@ class Browser:
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500)
         self._call("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    def open(self, address):
-        """Returns when its pictures are drawn."""
+    def open(self, address, drawn="document.documentElement.hasAttribute('data-drawn')"):
+        """Returns when this holds: a page of ours says by it that its pictures are drawn."""
         self.complaints.clear()
         self._call("Page.navigate", url=str(address))
         self._await_event("Page.loadEventFired")
-        self.evaluate("new Promise(done => { const look = () => document.documentElement.hasAttribute('data-drawn') ? done() : "
-                      "requestAnimationFrame(look); look(); })")
+        self.evaluate(f"new Promise(done => {{ const look = () => {drawn} ? done() : requestAnimationFrame(look); look(); }})")
         # What has been said by now has arrived before this answer.
         self.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done, 0)))")
 

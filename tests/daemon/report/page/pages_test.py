@@ -156,6 +156,25 @@ class Pages(unittest.TestCase):
             wide = self.browser.evaluate("[...document.querySelectorAll('#origin .scroll, #incidents .scroll, #checkpoints .scroll')].map(one => one.scrollWidth - one.clientWidth)")
             self.assertTrue(wide and not any(wide), (name, wide))
 
+    def test_a_name_is_broken_where_it_is_long_and_nothing_else_is(self):
+        self.show("anomaly")
+        cell = "table('', [{title: ''}], [['aten::masked_fill_, a constant, in train.py:25']]).querySelector('td bdi').innerHTML"
+        self.assertEqual(self.browser.evaluate(cell), "aten::<wbr>masked_<wbr>fill_, a constant, in train.py:25")
+
+    def test_numbers_are_written_as_people_write_them(self):
+        self.show("anomaly")
+        for number, text in (("0.00007812", "0.00007812"), ("2.5", "2.5"), ("1032.41", "1,032"), ("-11300.2", "-11,300"), ("65536", "65,536"), ("4.2e12", "4.2e+12"),
+                             ("'Infinity'", "Inf"), ("null", "-")):
+            self.assertEqual(self.browser.evaluate(f"brief({number})"), text)
+
+    def test_few_snapshots_are_narrow_and_ample_headroom_is_said(self):
+        self.show("anomaly")
+        grid = "{rows: [{layer: 'a', cells: CELLS}], rows_left_out: 0, steps: [0], steps_per_column: 1}"
+        self.assertLessEqual(self.browser.evaluate(f"shapeOf({grid.replace('CELLS', '0')}, document.querySelector('canvas.grid')).cell"), 48)
+        for cells, said in (("X", True), ("-", True), ("9", False)):
+            note = self.browser.evaluate(f"heatSection({grid.replace('CELLS', repr(cells))}).querySelector('.note').textContent")
+            self.assertEqual("No layer came near it." in note, said, (cells, note))
+
     def test_ten_thousand_steps_are_drawn_within_a_second(self):
         self.show("long")
         self.assertLess(self.browser.first_paint_ms(), 1000)

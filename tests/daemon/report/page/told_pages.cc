@@ -92,6 +92,17 @@ Verdict MaskedRow(const std::string& name) {
   verdict.mutable_run()->set_started_at("2026-11-26T11:40:02.120Z");
   for (const char* word : {"python", "train.py", "--epochs", "3"})
     verdict.mutable_run()->add_command(word);
+  Incident& incident = *verdict.mutable_incidents(0);
+  for (const char* op : {"aten::native_layer_norm", "aten::_unsafe_view", "aten::mm"}) {
+    TrailOp& before = *incident.add_trail();
+    before.set_op(op);
+    before.set_layer(name);
+    before.set_phase("forward");
+    before.set_dtype("float32");
+    before.set_largest(3.448);
+    before.set_at_least(true);
+    incident.add_losses_before(2.5);
+  }
   Warning& warning = *verdict.add_warnings();
   warning.set_id("gradient-exploding");
   warning.set_severity("warning");

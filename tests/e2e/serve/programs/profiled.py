@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training under torch.profiler, which marks each of its steps: profiled.py TRACE"""
+"""A training under torch.profiler, which marks each of its steps. The last one goes bad: profiled.py TRACE"""
 import sys
 
 import torch
@@ -12,6 +12,8 @@ with profile(activities=[ProfilerActivity.CPU]) as profiler:
     for step in range(12):
         with record_function(f"mine {step}"):
             loss = model(torch.rand(256, 512)).square().mean()
+            if step == 11:
+                loss = torch.log(-loss)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
