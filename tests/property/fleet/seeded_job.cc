@@ -121,7 +121,7 @@ class Generator {
  public:
   Generator(uint64_t seed, const SeededJobLimits& limits) : random_(seed), seed_(seed) {
     const double low = std::log(limits.ranks_min), high = std::log(limits.ranks_max);
-    job_.ranks = static_cast<int32_t>(std::exp(low + (high - low) * Fraction()) + 0.5);
+    job_.ranks = static_cast<int32_t>(std::lround(std::exp(low + (high - low) * Fraction())));
     job_.ranks = job_.ranks / kRanksPerHost * kRanksPerHost;
     job_.job = fmt::format("seed-{}", seed);
     const auto& [story, name] = kStories[Below(kStories.size())];

@@ -110,7 +110,7 @@ std::string WhatIsSureAndWrong(const SeededJob& job, const FleetVerdict& fleet) 
 }
 
 std::string WhatIsWrongAtTheEnd(const SeededJob& job, const FleetVerdict& fleet) {
-  if (const std::string sure = WhatIsSureAndWrong(job, fleet); !sure.empty()) return sure;
+  if (std::string sure = WhatIsSureAndWrong(job, fleet); !sure.empty()) return sure;
   const Incident* first = FirstOf(fleet);
   if (job.culprits.empty()) {
     if (first != nullptr) return "made up: " + NameOfOrigin(first->origin());
