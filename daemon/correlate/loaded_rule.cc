@@ -24,17 +24,23 @@ bool IsOutsideModules(const Site* site, std::string_view op) {
   return site != nullptr && site->op() == op && site->layer().empty();
 }
 
+bool IsWithoutGradients(const Record* record) {
+  return record != nullptr && record->has_value() &&
+         (record->value().flags() & wire::ValueRecord::kWithoutGradients) != 0;
+}
+
 // How load_state_dict and broadcasts handle tensors; batches are rather stacked, or cast. What
 // torch.load has made (set_), or came from numpy (lift_fresh), may be either: it counts where it was
-// copied into what was there.
+// copied into what was there, and numpy's only where gradients were off.
 bool IsCarriedNameless(const StepClock& clock, const std::vector<ValueNode>& nodes, int index,
                        const Origin& origin) {
   if (!origin.CameInNameless() || origin.site == nullptr) return false;
   if (!IsOfFirstIteration(clock, origin)) return false;
-  if (IsOutsideModules(origin.site, "aten::set_") ||
-      IsOutsideModules(origin.site, "aten::lift_fresh")) {
-    return std::any_of(nodes.begin(), nodes.end(), [index](const ValueNode& node) {
-      return node.origin == index && IsOutsideModules(node.site, "aten::copy_");
+  const bool is_of_numpy = IsOutsideModules(origin.site, "aten::lift_fresh");
+  if (is_of_numpy || IsOutsideModules(origin.site, "aten::set_")) {
+    return std::any_of(nodes.begin(), nodes.end(), [&](const ValueNode& node) {
+      return node.origin == index && IsOutsideModules(node.site, "aten::copy_") &&
+             (!is_of_numpy || IsWithoutGradients(node.record));
     });
   }
   return IsOutsideModules(origin.site, "aten::copy_") ||
