@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/fellow_launchers.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <memory>
 #include <string_view>
 #include <utility>
 
+#include "daemon/ingest/launcher_files.h"
 #include "proto/wire/naming.h"
 #include "tools/job_launch.h"
 
@@ -21,11 +20,6 @@ namespace {
 bool IsOfJob(std::string_view name, std::string_view job) {
   name.remove_suffix(std::string_view(wire::kLauncherSuffix).size());
   return name.substr(0, name.rfind('.')) == job;
-}
-
-bool IsLocked(const std::string& path) {
-  const UniqueFd file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  return file.valid() && flock(file.get(), LOCK_EX | LOCK_NB) != 0;
 }
 
 }  // namespace
@@ -55,17 +49,13 @@ LauncherMark& LauncherMark::operator=(LauncherMark&& other) noexcept {
 }
 
 int LauncherMark::OthersLive() const {
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(segment_dir_.c_str()), closedir);
   int others = 0;
-  while (directory != nullptr) {
-    const dirent* entry = readdir(directory.get());
-    if (entry == nullptr) break;
-    const std::string_view name = entry->d_name;
-    const std::string path = segment_dir_ + "/" + entry->d_name;
-    if (!name.ends_with(wire::kLauncherSuffix) || path == path_) continue;
-    if (!IsLocked(path)) {
+  for (const LauncherFile& file : ListLauncherFiles(segment_dir_)) {
+    const std::string path = segment_dir_ + "/" + file.name;
+    if (path == path_) continue;
+    if (!file.is_held) {
       unlink(path.c_str());
-    } else if (IsOfJob(name, job_)) {
+    } else if (IsOfJob(file.name, job_)) {
       ++others;
     }
   }

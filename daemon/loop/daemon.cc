@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "daemon/base/directories.h"
+#include "daemon/ingest/launcher_files.h"
 #include "daemon/ingest/segment_directory_watch.h"
 #include "daemon/loop/dead_places.h"
 #include "daemon/loop/instance_lock.h"
-#include "daemon/loop/live_launchers.h"
 #include "daemon/loop/open_store.h"
 #include "daemon/loop/segment_intake.h"
 #include "daemon/store/database_file.h"
@@ -379,7 +379,10 @@ Result<Daemon::Left> Daemon::Run(int stop_fd) {
     const uint64_t now_ns = impl.clock.monotonic_ns();
     if (impl.options.idle_exit_ns > 0 && impl.IsIdle() &&
         now_ns - impl.active_at_ns >= impl.options.idle_exit_ns) {
-      if (!AnyLauncherLives(impl.options.segment_dir)) return Left::kIdle;
+      const std::vector<LauncherFile> launchers = ListLauncherFiles(impl.options.segment_dir);
+      const bool any_lives = std::any_of(launchers.begin(), launchers.end(),
+                                         [](const LauncherFile& file) { return file.is_held; });
+      if (!any_lives) return Left::kIdle;
       impl.active_at_ns = now_ns;
     }
     pollfd wait_for[] = {{impl.watch.fd(), POLLIN, 0}, {stop_fd, POLLIN, 0}};

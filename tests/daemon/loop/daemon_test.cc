@@ -580,29 +580,34 @@ TEST(DaemonLoopTest, AFindingIsInTheDatabaseSoonAfterItWasWritten) {
   EXPECT_LT(median_us, 500'000u);
 }
 
-TEST(DaemonLoopTest, LeavesWhenNoJobLivesForTheTimeGiven) {
+// A daemon that leaves when there has been nothing to do for so long.
+struct ImpatientDaemon {
+  explicit ImpatientDaemon(uint64_t idle_exit_ns)
+      : options{.segment_dir = directory / "segments",
+                .state_dir = directory / "state",
+                .idle_exit_ns = idle_exit_ns},
+        daemon(Daemon::Start(options, OneIncidentPerSite, clock, listener)) {}
+
   TemporaryDirectory directory;
   const SystemClock clock;
   RecordingListener listener;
-  DaemonOptions options{.segment_dir = directory / "segments",
-                        .state_dir = directory / "state",
-                        .idle_exit_ns = 50'000'000};
-  Result<Daemon> daemon = Daemon::Start(options, OneIncidentPerSite, clock, listener);
-  ASSERT_TRUE(daemon.ok());
-  EXPECT_EQ(daemon->Run(-1).value(), Daemon::Left::kIdle);
+  DaemonOptions options;
+  Result<Daemon> daemon;
+};
+
+TEST(DaemonLoopTest, LeavesWhenNoJobLivesForTheTimeGiven) {
+  ImpatientDaemon impatient(50'000'000);
+  ASSERT_TRUE(impatient.daemon.ok());
+  EXPECT_EQ(impatient.daemon->Run(-1).value(), Daemon::Left::kIdle);
 }
 
-// A command may need minutes until it imports torch. A job without a daemon has nobody who reads it.
+// A command may need minutes until it imports torch. A job without a daemon has nobody who reads
+// it.
 TEST(DaemonLoopTest, StaysWhileALauncherLivesWhoseCommandHasNoSegmentYet) {
-  TemporaryDirectory directory;
-  const SystemClock clock;
-  RecordingListener listener;
-  DaemonOptions options{.segment_dir = directory / "segments",
-                        .state_dir = directory / "state",
-                        .idle_exit_ns = 10'000'000};
-  Result<Daemon> daemon = Daemon::Start(options, OneIncidentPerSite, clock, listener);
+  ImpatientDaemon impatient(10'000'000);
+  Result<Daemon>& daemon = impatient.daemon;
   ASSERT_TRUE(daemon.ok());
-  const std::string mark = options.segment_dir + "/j.1" + wire::kLauncherSuffix;
+  const std::string mark = impatient.options.segment_dir + "/j.1" + wire::kLauncherSuffix;
   UniqueFd launcher(open(mark.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   ASSERT_EQ(flock(launcher.get(), LOCK_EX | LOCK_NB), 0);
   // Asks it to stop long after it would have left.
