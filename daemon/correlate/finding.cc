@@ -108,8 +108,8 @@ void AddUnseen(uint32_t flags, Finding& finding) {
   }
 }
 
-// What torch.load has made (set_), and load_state_dict copies into a buffer, is no batch. A program may
-// copy its batches into a buffer, too: these are made otherwise.
+// What torch.load has made (set_), and load_state_dict copies into a buffer, is no batch. A program
+// may copy its batches into a buffer, too: these are made otherwise.
 bool IsOfBuffer(const Origin& origin, const ValueNode& consumer) {
   if (consumer.site == nullptr || consumer.record == nullptr || origin.site == nullptr ||
       !consumer.record->has_value()) {
@@ -175,18 +175,28 @@ std::string FirstSpoiled(const Lineage& lineage, const Origin& origin) {
   return "";
 }
 
-bool IsStepInDoubt(const Lineage& lineage, const Origin& origin, const Clocks* clocks) {
+StepReading ReadingOf(const Lineage& lineage, const Origin& origin, const Clocks* clocks) {
   const uint64_t time_ns = origin.record != nullptr ? origin.record->time_ns() : 0;
-  return clocks != nullptr && lineage.clock().Read(*clocks, time_ns).ambiguous;
+  return clocks == nullptr ? StepReading() : lineage.clock().Read(*clocks, time_ns);
 }
 
 }  // namespace
 
 bool UpdatesWereUnseen(const Lineage& lineage, const Origin& origin, const Clocks* clocks) {
-  return Is(origin.target, wire::Target::kParameter) &&
-         (origin.unseen & wire::ValueRecord::kUnseenWriter) != 0 &&
-         IsStepInDoubt(lineage, origin, clocks) &&
-         lineage.clock().Read(*clocks).source == "backward";
+  if (!Is(origin.target, wire::Target::kParameter) ||
+      !Has(origin.unseen, wire::ValueRecord::kUnseenWriter)) {
+    return false;
+  }
+  const StepReading reading = ReadingOf(lineage, origin, clocks);
+  return reading.ambiguous && reading.source == "backward";
+}
+
+bool WasReadLater(const Finding& origin) {
+  const bool was_read = origin.op() == "torch.nn.Module.__call__" && origin.class_() == "external";
+  return was_read &&
+         std::any_of(origin.unseen().begin(), origin.unseen().end(), [](const std::string& what) {
+           return what == "level" || what == "measuring";
+         });
 }
 
 TensorStats DescribeTensor(const RecordTensor& tensor) {
@@ -349,7 +359,7 @@ Finding DescribeOrigin(const Lineage& lineage, const Origin& origin) {
     finding.set_step(-1);
     finding.set_iteration(-1);
     finding.set_step_source("none");
-  } else if (IsStepInDoubt(lineage, origin, clocks)) {
+  } else if (ReadingOf(lineage, origin, clocks).ambiguous) {
     finding.set_exact(false);
     finding.add_unseen("turns");
   }

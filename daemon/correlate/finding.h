@@ -23,6 +23,10 @@ namespace nanwatch {
 [[nodiscard]] bool UpdatesWereUnseen(const Lineage& lineage, const Origin& origin,
                                      const Clocks* clocks);
 
+// Whether it is a parameter or buffer that was found bad when steps which were not checked were
+// over: it went bad by then.
+[[nodiscard]] bool WasReadLater(const Finding& origin);
+
 // Whether another op than the named one may have made it: ops before it were not checked, or its
 // record was lost. Else it is not exact for want of its inputs, and right in all likelihood.
 [[nodiscard]] bool MayBeAnotherOp(const Finding& origin);

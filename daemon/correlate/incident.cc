@@ -238,14 +238,6 @@ int64_t NoLaterThanLast(const IncidentDraft& draft, int64_t step) {
   return state.ended() && step > 0 && step == steps ? steps - 1 : step;
 }
 
-bool WasLeftOut(const Finding& origin) {
-  const bool was_read = origin.op() == "torch.nn.Module.__call__" && origin.class_() == "external";
-  return was_read &&
-         std::any_of(origin.unseen().begin(), origin.unseen().end(), [](const std::string& what) {
-           return what == "level" || what == "measuring";
-         });
-}
-
 Incident Finish(const IncidentDraft& draft) {
   Incident incident;
   incident.set_severity(Severity(draft));
@@ -272,7 +264,7 @@ Incident Finish(const IncidentDraft& draft) {
     incident.set_first_step(-1);
     incident.set_last_step(-1);
   }
-  if (WasLeftOut(incident.origin())) {
+  if (WasReadLater(incident.origin())) {
     const auto last = [&](int64_t step) { return NoLaterThanLast(draft, step); };
     const int64_t step = last(incident.origin().step());
     incident.mutable_origin()->set_iteration(incident.origin().iteration() + step -

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <string_view>
 
+#include "daemon/correlate/replaced_origins.h"
 #include "daemon/correlate/wire_facts.h"
 
 namespace nanwatch {
@@ -26,12 +28,12 @@ bool IsOutsideModules(const Site* site, std::string_view op) {
 
 bool IsWithoutGradients(const Record* record) {
   return record != nullptr && record->has_value() &&
-         (record->value().flags() & wire::ValueRecord::kWithoutGradients) != 0;
+         Has(record->value().flags(), wire::ValueRecord::kWithoutGradients);
 }
 
 // How load_state_dict and broadcasts handle tensors; batches are rather stacked, or cast. What
-// torch.load has made (set_), or came from numpy (lift_fresh), may be either: it counts where it was
-// copied into what was there, and numpy's only where gradients were off.
+// torch.load has made (set_), or came from numpy (lift_fresh), may be either: it counts where it
+// was copied into what was there, and numpy's only where gradients were off.
 bool IsCarriedNameless(const StepClock& clock, const std::vector<ValueNode>& nodes, int index,
                        const Origin& origin) {
   if (!origin.CameInNameless() || origin.site == nullptr) return false;
@@ -84,18 +86,15 @@ void TakeForLoaded(const StepClock& clock, const std::vector<Origin>& origins,
   const auto loaded = std::find_if(origins.begin(), origins.end(),
                                    [&](const Origin& origin) { return IsLoaded(clock, origin); });
   if (loaded == origins.end()) return;
-  std::vector<bool> is_carried(origins.size());
+  std::vector<int> instead(origins.size());
+  std::iota(instead.begin(), instead.end(), 0);
   for (size_t i = 0; i < origins.size(); ++i) {
-    is_carried[i] = origins[i].ticket <= loaded->ticket &&
-                    IsCarriedNameless(clock, nodes, static_cast<int>(i), origins[i]);
+    if (origins[i].ticket <= loaded->ticket &&
+        IsCarriedNameless(clock, nodes, static_cast<int>(i), origins[i])) {
+      instead[i] = static_cast<int>(loaded - origins.begin());
+    }
   }
-  const int first = static_cast<int>(loaded - origins.begin());
-  const auto take = [&](int& origin) {
-    if (origin >= 0 && is_carried[static_cast<size_t>(origin)]) origin = first;
-  };
-  for (ValueNode& node : nodes) take(node.origin);
-  for (ReachEvent& event : events) take(event.origin);
-  for (Sending& sending : sendings) take(sending.origin);
+  ReplaceOrigins(instead, nodes, events, sendings);
 }
 
 void TakeForWritten(std::vector<Origin>& origins, std::vector<ValueNode>& nodes,

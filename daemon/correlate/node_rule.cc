@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 
+#include "daemon/correlate/replaced_origins.h"
 #include "daemon/correlate/wire_facts.h"
 
 namespace nanwatch {
@@ -17,7 +19,7 @@ bool IsOfPass(const Origin& origin) {
 // Nobody had read what it was given, and it was given nothing that was known to be bad.
 bool IsMadeOfUnread(const Origin& origin) {
   return origin.finding_class == wire::FindingClass::kProduce &&
-         (origin.unseen & wire::ValueRecord::kUnseenInputs) != 0 && IsOfPass(origin) &&
+         Has(origin.unseen, wire::ValueRecord::kUnseenInputs) && IsOfPass(origin) &&
          !origin.site->node().empty() && origin.record->value().sources().empty();
 }
 
@@ -34,8 +36,8 @@ bool IsOfNode(const Origin& a, const Origin& b) {
 void TakeForItsGradient(const std::vector<Origin>& origins, std::vector<ValueNode>& nodes,
                         std::vector<ReachEvent>& events, std::vector<Sending>& sendings) {
   std::vector<int> instead(origins.size());
+  std::iota(instead.begin(), instead.end(), 0);
   for (size_t i = 0; i < origins.size(); ++i) {
-    instead[i] = static_cast<int>(i);
     if (!IsMadeOfUnread(origins[i])) continue;
     const auto came_in = std::find_if(origins.begin(), origins.end(), [&](const Origin& other) {
       return other.ticket > origins[i].ticket && other.CameInNameless() && IsOfPass(other) &&
@@ -43,12 +45,7 @@ void TakeForItsGradient(const std::vector<Origin>& origins, std::vector<ValueNod
     });
     if (came_in != origins.end()) instead[i] = static_cast<int>(came_in - origins.begin());
   }
-  const auto take = [&](int& origin) {
-    if (origin >= 0) origin = instead[static_cast<size_t>(origin)];
-  };
-  for (ValueNode& node : nodes) take(node.origin);
-  for (ReachEvent& event : events) take(event.origin);
-  for (Sending& sending : sendings) take(sending.origin);
+  ReplaceOrigins(instead, nodes, events, sendings);
 }
 
 }  // namespace nanwatch

@@ -68,9 +68,9 @@ int OriginList::AddCameIn(const Record& consumer, const ValueNode* self, int nod
   origin.source = &source;
   if (origin.IsExternal()) {
     origin.target = source.target();
-    const int next = static_cast<int>(first_reads_.size());
-    const std::string root = origin.site == nullptr ? "" : origin.site->root();
     if (!source.name().empty()) {
+      const int next = static_cast<int>(first_reads_.size());
+      const std::string root = origin.site == nullptr ? "" : origin.site->root();
       origin.first_read = first_reads_.try_emplace({root, source.name()}, next).first->second;
     }
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "daemon/correlate/chain.h"
+#include "daemon/correlate/finding.h"
 #include "daemon/report/text_layout.h"
 #include "daemon/report/training_text.h"
 
@@ -161,11 +162,6 @@ std::string Place(const Finding& finding) {
   if (place.empty() && !finding.layer_type().empty()) place = "the whole model";
   if (!finding.layer_type().empty()) place += " (" + Printable(finding.layer_type()) + ")";
   return place;
-}
-
-bool WasReadLater(const Finding& origin) {
-  const bool was_read = origin.op() == "torch.nn.Module.__call__" && origin.class_() == "external";
-  return was_read && (IsUnseen(origin, "level") || IsUnseen(origin, "measuring"));
 }
 
 std::string StepText(const Finding& finding) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An incident, its origin and a warning in words. What the report, `tail`, `top` and nanwatch.log say
-// about one is put together here, so that it is called the same everywhere. Foreign text in it is
-// printable.
+// An incident, its origin and a warning in words. What the report, `tail`, `top` and nanwatch.log
+// say about one is put together here, so that it is called the same everywhere. Foreign text in it
+// is printable.
 #pragma once
 
 #include <cstddef>
@@ -35,9 +35,6 @@ namespace nanwatch {
 // furthest link that has numbers, "a non-finite value" where none has.
 [[nodiscard]] std::string BadWord(const google::protobuf::RepeatedPtrField<TensorStats>& tensors);
 [[nodiscard]] std::string BadWord(const Incident& incident);
-
-// A parameter or buffer that was bad when steps which were not checked were over: it went bad by then.
-[[nodiscard]] bool WasReadLater(const Finding& origin);
 
 // "step 117", "step unknown"; in full: also how else its time is counted where that differs.
 [[nodiscard]] std::string StepText(const Finding& finding);
