@@ -68,6 +68,11 @@ bool RecentValues::CopyTensors(uint64_t ticket, wire::TensorStats* tensors, int 
   return true;
 }
 
+bool RecentValues::CameIn(ValueRef ref) noexcept {
+  Kept kept;
+  return Look(ref, &kept) && kept.finding_class == FindingClass::kExternal;
+}
+
 bool RecentValues::WasGiven(ValueRef ref, bool external_counts) noexcept {
   ValueRef open[kAncestorsMax];
   int count = 0;

@@ -45,6 +45,10 @@ class RecentValues {
   // Copies the value; false if it has been overwritten by newer values.
   bool Look(ValueRef ref, Kept* kept) noexcept;
 
+  // Whether the value itself came in from outside. False also where it has been overwritten by
+  // newer values.
+  bool CameIn(ValueRef ref) noexcept;
+
   // Whether no op made the value: behind it stand only constants that were asked for and, if those
   // count, values that came in from outside; the ops between passed them on. False where a part of
   // the way is not known any more.

@@ -71,8 +71,8 @@ class KnownBad {
   };
   void RememberExternal(const PlainTensor& tensor, const External& as) noexcept;
 
-  // Some of what is `known` of it was written over with good values: less is left. Ops are asked for
-  // their inputs anew, since more may be put there soon.
+  // Some of what is `known` of it was written over with good values: less is left. Ops are asked
+  // for their inputs anew, since more may be put there soon.
   void RememberRest(const PlainTensor& tensor, const BadEntry& known, bool writer_unseen) noexcept;
 
  private:

@@ -54,8 +54,10 @@ bool OpJudge::FindSources(Finding& finding) noexcept {
   } else if (frame.inputs_seen) {
     sources_.CollectSeen(thread, frame, finding.own, &sources);
     // What a parameter or a buffer held before is read no more than it was.
-    const uint8_t kinds = NonFiniteKinds(finding.outputs[0].tensor.view);
-    if (PutsBad(thread, frame) && (kinds & ~sources.KindsBeside(0)) == 0) sources.DropExternalOf(0);
+    if (PutsBad(thread, frame)) {
+      const uint8_t kinds = NonFiniteKinds(finding.outputs[0].tensor.view);
+      if ((kinds & ~sources.KindsBeside(0)) == 0) sources.DropExternalOf(0);
+    }
   } else if (finding.just_made() && thread->regions_open == 0) {
     finding.kept.Take(frame, finding.outputs, finding.count);
     finding.kept.AddSources(sources_, thread, finding.own, &sources);

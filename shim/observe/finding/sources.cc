@@ -63,7 +63,9 @@ bool AddSavedByForward(const ThreadState* thread, const PlainTensor& plain, uint
 // load_state_dict(assign=True)): it has that name from now on. A buffer may hold a batch.
 BadEntry SourceFinder::NamedNow(const PlainTensor& plain, const BadEntry& entry) noexcept {
   const bool can_be_read = plain.gpu < 0 || plain.view.counted != nullptr;
-  if (!can_be_read || !CameInNameless(entry)) return entry;
+  const bool came_in =
+      entry.IsExternal() ? entry.target == Target::kInputData : uses_.recent.CameIn(entry.value);
+  if (!can_be_read || !came_in) return entry;
   const NamedTensor* named = uses_.names.FindByStorage(plain.storage);
   if (named == nullptr || named->kind != NamedTensorKind::kParameter) return entry;
   using Writer = ExternalValues::Writer;
@@ -71,13 +73,6 @@ BadEntry SourceFinder::NamedNow(const PlainTensor& plain, const BadEntry& entry)
                           entry.writer_unseen ? Writer::kMayBeUnseen : Writer::kKnown);
   BadEntry now;
   return uses_.known_bad.Find(plain, &now) ? now : entry;
-}
-
-bool SourceFinder::CameInNameless(const BadEntry& entry) noexcept {
-  if (entry.IsExternal()) return entry.target == Target::kInputData;
-  RecentValues::Kept made;
-  return uses_.recent.Look(entry.value, &made) &&
-         made.finding_class == wire::FindingClass::kExternal;
 }
 
 bool SourceFinder::AddReceived(ThreadState* thread, const OwnWrites& own, uint8_t argument,

@@ -46,9 +46,6 @@ class SourceFinder {
   void AddBadInput(ThreadState* thread, const PlainTensor& plain, uint8_t argument, uint8_t kinds,
                    const OwnWrites& own, Sources* sources) noexcept;
 
-  // Known, and from outside torch's ops, under no name.
-  [[nodiscard]] bool CameInNameless(const BadEntry& entry) noexcept;
-
   // Nothing was known to be bad and inputs were not tracked: what can be bad all the same are the
   // layer's own parameters and buffers, and residents. Not what the op has itself written:
   // `written`, and with `wrote_buffers` (batch norm in training) all buffers.

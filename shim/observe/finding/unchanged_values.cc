@@ -9,27 +9,34 @@
 #include "shim/observe/torch/tensor_stats.h"
 
 namespace nanwatch {
-
-bool IsUnchanged(const ThreadState* thread, const Frame& frame, const BadOutput& output,
-                 KnownBad& known_bad) noexcept {
-  if (!frame.op->in_place || PutsBad(thread, frame)) return false;
-  uint8_t kinds = 0;
-  const uint64_t elements = known_bad.CountWithin(output.tensor, &kinds);
-  if (elements == 0) return false;
-  BadEntry now;
-  CountBad(output.tensor.view, &now);
-  return now.elements == elements && now.kinds == kinds;
-}
-
 namespace {
+
+// How many elements of a tensor are bad now, and how many are known to have been; `known` is 0
+// where they were not counted.
+struct Counted {
+  uint64_t known = 0;
+  uint8_t known_kinds = 0;
+  uint64_t now = 0;
+  uint8_t now_kinds = 0;
+};
+
+// Reads the tensor only where something is known of it.
+Counted Count(const PlainTensor& tensor, KnownBad& known_bad) {
+  Counted counted;
+  counted.known = known_bad.CountWithin(tensor, &counted.known_kinds);
+  if (counted.known == 0) return counted;
+  BadEntry now;
+  CountBad(tensor.view, &now);
+  counted.now = now.elements;
+  counted.now_kinds = now.kinds;
+  return counted;
+}
 
 // What the model itself held when it was first called, or what came in from outside: a checkpoint.
 bool IsFromModelOrOutside(const wire::Source& source, uint64_t index, RecentValues& recent) {
-  if (source.kind == static_cast<uint8_t>(wire::SourceKind::kExternal)) return true;
-  RecentValues::Kept made;
-  return source.kind == static_cast<uint8_t>(wire::SourceKind::kValue) &&
-         recent.Look({source.value, index}, &made) &&
-         made.finding_class == wire::FindingClass::kExternal;
+  return source.kind == static_cast<uint8_t>(wire::SourceKind::kExternal) ||
+         (source.kind == static_cast<uint8_t>(wire::SourceKind::kValue) &&
+          recent.CameIn({source.value, index}));
 }
 
 // A buffer of NaN that is filled as the training goes is copied from itself, or from a checkpoint.
@@ -44,28 +51,35 @@ bool IsRestored(const Finding& finding, const BadEntry& known, RecentValues& rec
   return sources.count != 0 && !sources.assumed;
 }
 
-// Good values were put over some of the bad ones; `all` still are bad.
-bool IsRestOfPut(const Finding& finding, bool all) {
+// Good values were put beside the bad ones that it held.
+bool IsRestOfPut(const Finding& finding) {
   const Sources& sources = finding.sources;
-  return !all && finding.finding_class == wire::FindingClass::kPropagate && !sources.assumed &&
+  return finding.finding_class == wire::FindingClass::kPropagate && !sources.assumed &&
          std::all_of(sources.list, sources.list + sources.count,
                      [](const wire::Source& source) { return source.input == 0; });
 }
 
 }  // namespace
 
+bool IsUnchanged(const ThreadState* thread, const Frame& frame, const BadOutput& output,
+                 KnownBad& known_bad) noexcept {
+  if (!frame.op->in_place || PutsBad(thread, frame)) return false;
+  const Counted counted = Count(output.tensor, known_bad);
+  return counted.known != 0 && counted.now == counted.known &&
+         counted.now_kinds == counted.known_kinds;
+}
+
 bool FollowRest(const Finding& finding, KnownBad& known_bad, RecentValues& recent) noexcept {
   const Frame& frame = finding.frame;
   if (!frame.op->in_place || (frame.op->families & kMoves) == 0 || finding.count != 1) return false;
   const PlainTensor& tensor = finding.outputs[0].tensor;
-  uint8_t kinds = 0;
-  const uint64_t elements = known_bad.CountWithin(tensor, &kinds);
   BadEntry known;
-  if (elements == 0 || !known_bad.Find(tensor, &known)) return false;
-  BadEntry now;
-  CountBad(tensor.view, &now);
-  if (now.elements > elements || (now.kinds & ~kinds) != 0) return false;
-  const bool all = now.elements == elements;
+  if (!known_bad.Find(tensor, &known)) return false;
+  const Counted counted = Count(tensor, known_bad);
+  if (counted.known == 0 || counted.now > counted.known ||
+      (counted.now_kinds & ~counted.known_kinds) != 0) {
+    return false;
+  }
   bool is_rest = false;
   if (!frame.inputs_seen) {
     is_rest = finding.finding_class == wire::FindingClass::kExternal &&
@@ -73,7 +87,7 @@ bool FollowRest(const Finding& finding, KnownBad& known_bad, RecentValues& recen
   } else if ((frame.op->families & kOverwrites) != 0) {
     is_rest = IsRestored(finding, known, recent);
   } else {
-    is_rest = IsRestOfPut(finding, all);
+    is_rest = counted.now < counted.known && IsRestOfPut(finding);
   }
   if (is_rest) known_bad.RememberRest(tensor, known, /*writer_unseen=*/!frame.inputs_seen);
   return is_rest;

@@ -21,7 +21,8 @@ inline bool Overlap(const InputSeen& a, const InputSeen& b) noexcept {
          b.byte_begin < a.byte_end;
 }
 
-// Whether an op that puts values among others (`weight[rows] = new`) was given bad ones to put there.
+// Whether an op that puts values among others (`weight[rows] = new`) was given bad ones to put
+// there.
 bool PutsBad(const ThreadState* thread, const Frame& frame) noexcept;
 
 // What was bad in this memory is no more: it was written over.
