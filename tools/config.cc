@@ -139,8 +139,7 @@ std::string FindWrongValue(const Configuration& configuration) {
   if (std::string wrong = FindWrongUse(options, environment); !wrong.empty()) return wrong;
   const std::string listen = environment.Text(kEnvServeListen);
   if (listen.empty() || ParseListen(listen).has_value()) return "";
-  return listen_name + " is '" + listen +
-         "': give an address and a port, for example 127.0.0.1:9464 or [::1]:9464";
+  return WrongListen(listen_name, listen, kServeListenExample);
 }
 
 }  // namespace

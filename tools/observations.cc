@@ -130,6 +130,7 @@ void Observations::OpenSegments() {
 std::vector<LiveRun> Observations::LiveRuns(const LiveRunLimits& limits) {
   OpenSegments();
   std::vector<LiveRun> runs;
+  std::map<std::string, std::vector<JobExit>> exits;  // of jobs, each read once
   for (auto& [name, segment] : open_segments_) {
     SegmentReader& reader = segment.reader;
     const bool lives = reader.WriterLives(clock_);
@@ -148,8 +149,11 @@ std::vector<LiveRun> Observations::LiveRuns(const LiveRunLimits& limits) {
                     .last_steps = std::move(glance.last_steps),
                     .last_stats = std::move(glance.last_stats),
                     .newest_sites = segment.newest_sites});
+    if (lives) continue;
     SeenRun& seen = runs.back().seen;
-    if (!lives) AddExits(UnreadExits(seen.job), seen.run, seen.state);
+    const auto [of_job, is_new] = exits.try_emplace(seen.job);
+    if (is_new) of_job->second = UnreadExits(seen.job);
+    AddExits(of_job->second, seen.run, seen.state);
   }
   return runs;
 }

@@ -67,9 +67,9 @@ class Observations {
   [[nodiscard]] std::vector<SeenRun> Runs();
   // Of one job only.
   [[nodiscard]] std::vector<SeenRun> RunsOfJob(const std::string& job);
-  // The runs whose process lives, from their segments alone; with `ended_too`, all that have one. For polling: segments stay open from
-  // call to call. Of each only the live block and the last steps are read, and its sites if there
-  // are new findings.
+  // The runs whose process lives, from their segments alone; with `ended_too`, all that have one.
+  // For polling: segments stay open from call to call. Of each only the live block and the last
+  // steps are read, and its sites if there are new findings.
   [[nodiscard]] std::vector<LiveRun> LiveRuns(const LiveRunLimits& limits);
   // The jobs of all runs. For polling, like HasNewFindings: reads no finding, and segments stay
   // open.

@@ -78,8 +78,8 @@ void PrepareSegmentDirectory(Preparation& prepared, const EnvironmentBlock& outs
   LeaveUnobserved(status.message(), "", prepared.launch);
 }
 
-// Ranks that a launcher starts with a `run` each are one job. NANWATCH_JOB wins. The daemon stays as
-// long as the mark does, also while the command has no segment yet.
+// Ranks that a launcher starts with a `run` each are one job. NANWATCH_JOB wins. The daemon stays
+// as long as the mark does, also while the command has no segment yet.
 void PrepareJob(Preparation& prepared, const EnvironmentBlock& outside) {
   if (!prepared.launch.observed) return;
   const std::string job =

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/base/directories.h"
+#include "daemon/config/settings.h"
 #include "daemon/http/http_server.h"
 #include "daemon/http/listen_address.h"
 #include "daemon/http/until_signal.h"
@@ -48,8 +49,7 @@ struct ServeOptions {
 int Serve(const ServeOptions& options) {
   const std::optional<ListenAddress> listen = ParseListen(options.listen);
   if (!listen.has_value()) {
-    Say("the address to listen on is '" + options.listen +
-        "': give an address and a port, for example 127.0.0.1:9464 or [::1]:9464");
+    Say(WrongListen("the address to listen on", options.listen, kServeListenExample));
     return kExitUsage;
   }
   HttpServerOptions server_options = {

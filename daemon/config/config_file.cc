@@ -91,12 +91,17 @@ class Reader {
   }
 
   static std::string UnknownSection(const std::string& key) {
-    std::vector<std::string> known;
-    for (const Setting& setting : Settings()) known.emplace_back(setting.section());
+    std::vector<std::string> known;  // a section's settings stand together
+    for (const Setting& setting : Settings()) {
+      const std::string section(setting.section());
+      if (!section.empty() && (known.empty() || known.back() != section)) known.push_back(section);
+    }
     const std::string near = NearestWord(key, known);
-    return "there is no section '[" + key + "]'" +
-           (near.empty() ? "; the sections are [run], [serve] and [forward]"
-                         : "; did you mean '[" + near + "]'?");
+    const std::string no_section = "there is no section '[" + key + "]'";
+    if (!near.empty()) return no_section + "; did you mean '[" + near + "]'?";
+    const auto last = known.end() - 1;
+    return fmt::format("{}; the sections are [{}] and [{}]", no_section,
+                       fmt::join(known.begin(), last, "], ["), *last);
   }
 
   static std::string UnknownKey(const std::string& key) {

@@ -20,6 +20,7 @@ inline constexpr char kEnvForwardCa[] = "NANWATCH_FORWARD_CA";
 inline constexpr char kEnvForwardCert[] = "NANWATCH_FORWARD_CERT";
 inline constexpr char kEnvForwardKey[] = "NANWATCH_FORWARD_KEY";
 inline constexpr char kEnvServeListen[] = "NANWATCH_SERVE_LISTEN";
+inline constexpr char kServeListenExample[] = "127.0.0.1:9464 or [::1]:9464";
 inline constexpr char kEnvServeTokenFile[] = "NANWATCH_SERVE_TOKEN_FILE";
 inline constexpr char kEnvServeHosts[] = "NANWATCH_SERVE_HOSTS";  // separated by commas
 

@@ -83,9 +83,7 @@ void EndSoon() {
 int Serve(const CommandLine& asked) {
   const std::optional<ListenAddress> listen = ParseListen(asked.listen);
   if (!listen.has_value())
-    return Refuse(
-        "--listen is '" + asked.listen + "': give an address and a port, for example 0.0.0.0:4318",
-        kWrongUse);
+    return Refuse(WrongListen("--listen", asked.listen, "0.0.0.0:4318"), kWrongUse);
   HttpServerOptions options = {
       .address = listen->address,
       .port = listen->port,

@@ -74,6 +74,11 @@ Result<std::string> ReadToken(const std::string& path) {
   return token;
 }
 
+std::string WrongListen(const std::string& what, const std::string& text,
+                        const std::string& example) {
+  return what + " is '" + text + "': give an address and a port, for example " + example;
+}
+
 std::string UrlOf(const std::string& address, int port) {
   const bool is_six = address.find(':') != std::string::npos;
   return "http://" + (is_six ? "[" + address + "]" : address) + ":" + std::to_string(port) + "/";

@@ -19,6 +19,10 @@ struct ListenAddress {
 // "127.0.0.1:9464", "[::1]:0", "localhost:80"; nullopt: it is none of these.
 [[nodiscard]] std::optional<ListenAddress> ParseListen(const std::string& text);
 
+// What to say of a `text` that is none, which `what` gave: "--listen is 'x': give an address ...".
+[[nodiscard]] std::string WrongListen(const std::string& what, const std::string& text,
+                                      const std::string& example);
+
 // "http://[::1]:9464/"
 [[nodiscard]] std::string UrlOf(const std::string& address, int port);
 
