@@ -77,7 +77,12 @@ void RowQueue::WriteUntilStopped(std::unique_ptr<FleetWriter> writer) {
 
 RowQueue::Batches RowQueue::TakeSome() {
   std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+  // Several threads may wait for the same few rows: one takes them, the others begin anew.
+  do {
+    changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+    changed_.wait_for(lock, limits_.few_wait,
+                      [this] { return stopping_ || counts_.waiting >= limits_.rows_few; });
+  } while (!stopping_ && waiting_.empty());
   Batches taken;
   if (stopping_) return taken;
   size_t rows = 0;

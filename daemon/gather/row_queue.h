@@ -30,6 +30,9 @@ struct RowQueueLimits {
   size_t rows_max = 50'000;             // that wait
   size_t bytes_max = size_t{64} << 20;  // of their bodies
   size_t rows_per_commit = 10'000;
+  // So few wait so long for others: a transaction costs as much as some hundred rows.
+  size_t rows_few = 500;
+  std::chrono::milliseconds few_wait{20};
   std::chrono::milliseconds patience{30'000};  // of Submit
 };
 

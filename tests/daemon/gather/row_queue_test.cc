@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 
 #include "tests/daemon/fleet/rows.h"
@@ -42,6 +43,24 @@ TEST(RowQueue, WritesWhatWaitsInOneTransaction) {
   database.Open();
   for (std::future<Submitted>& sender : senders) EXPECT_TRUE(sender.get().status.ok());
   EXPECT_EQ(database.transactions, (std::vector<size_t>{1, 5}));
+}
+
+TEST(RowQueue, LetsFewRowsWaitForOthers) {
+  ScriptedDatabase database;
+  RowQueue queue(1, WritersOf(database), {.rows_few = 3, .few_wait = std::chrono::minutes(1)});
+  std::future<Submitted> first = SubmitLater(queue, {StepRow(1)});
+  AwaitWaiting(queue, 1);
+  std::future<Submitted> second = SubmitLater(queue, {StepRow(2), StepRow(3)});
+  EXPECT_TRUE(first.get().status.ok());
+  EXPECT_TRUE(second.get().status.ok());
+  EXPECT_EQ(database.transactions, (std::vector<size_t>{3}));
+}
+
+TEST(RowQueue, WritesFewRowsThoughNoOthersCome) {
+  ScriptedDatabase database;
+  RowQueue queue(1, WritersOf(database), {.rows_few = 3, .few_wait = std::chrono::milliseconds(1)});
+  EXPECT_TRUE(queue.Submit({StepRow(1)}).status.ok());
+  EXPECT_EQ(database.transactions, (std::vector<size_t>{1}));
 }
 
 TEST(RowQueue, RefusesWhatItHasNoRoomFor) {
