@@ -11,7 +11,8 @@ import threading
 import unittest
 
 from balancer import Balancer
-from cluster import MISSING, Cluster, Gatherer, await_condition
+from cluster import Gatherer, await_condition
+from fleet_case import FleetCase
 from host import NANWATCH, Host, fields
 
 # Numbers of fields: of RunState, RunFacts and OutboxLoss.
@@ -51,19 +52,9 @@ class OtherServer:
         self._server.server_close()
 
 
-@unittest.skipIf(MISSING, MISSING)
-class Chain(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        cls.cluster = Cluster()
-        cls.addClassCleanup(cls.cluster.close)
-        cls.cluster.make_fleet()
-
+class Chain(FleetCase):
     def setUp(self):
-        self.cluster.sql("TRUNCATE nanwatch.fact, nanwatch.run")
+        self.empty_tables()
         self.gatherer = Gatherer(self.cluster, self.folder)
         self.addCleanup(lambda: self.gatherer.stop())
         self.balancer = Balancer(self.gatherer.port)

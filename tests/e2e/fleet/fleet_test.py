@@ -5,12 +5,12 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import torch.distributed
 
-from cluster import BUILD, MISSING, Cluster, Gatherer, await_condition
+from cluster import BUILD, Gatherer, await_condition
+from fleet_case import FleetCase
 
 NANWATCH = BUILD / "bin/nanwatch"
 PROGRAM = pathlib.Path(__file__).resolve().parents[3] / "scripts/demo/fleet_rank.py"
@@ -18,17 +18,11 @@ HOSTS = 4
 JOB = "fleet-test"
 
 
-@unittest.skipIf(MISSING, MISSING)
 @unittest.skipUnless(torch.distributed.is_available(), "this torch has no torch.distributed")
-class Fleet(unittest.TestCase):
+class Fleet(FleetCase):
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        cls.cluster = Cluster()
-        cls.addClassCleanup(cls.cluster.close)
-        cls.cluster.make_fleet()
+        super().setUpClass()
         cls.gatherers = [Gatherer(cls.cluster, cls.folder, "--read-database", cls.cluster.connection("asker")) for _ in range(2)]
         for gatherer in cls.gatherers:
             cls.addClassCleanup(gatherer.stop)

@@ -3,35 +3,28 @@
 import gzip
 import http.client
 import json
-import pathlib
 import socket
 import subprocess
-import tempfile
 import threading
 import unittest
 
 import otlp
-from cluster import BUILD, GATHER, MISSING, PROGRAMS, Cluster, Gatherer, await_condition, maintain
+from cluster import BUILD, GATHER, PROGRAMS, Gatherer, await_condition, maintain
+from fleet_case import FleetCase
 
 NANWATCH = BUILD / "bin/nanwatch"
 DAY_NS = 86_400 * 10**9
 
 
-@unittest.skipIf(MISSING, MISSING)
-class Gather(unittest.TestCase):
+class Gather(FleetCase):
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        cls.cluster = Cluster()
-        cls.addClassCleanup(cls.cluster.close)
-        cls.made = cls.cluster.make_fleet()
+        super().setUpClass()
         cls.gatherer = Gatherer(cls.cluster, cls.folder)
         cls.addClassCleanup(cls.gatherer.stop)
 
     def setUp(self):
-        self.cluster.sql("TRUNCATE nanwatch.fact, nanwatch.run")
+        self.empty_tables()
 
     def sequences(self, where="TRUE"):
         return [int(row[0]) for row in self.cluster.sql(f"SELECT sequence FROM nanwatch.fact WHERE {where} ORDER BY sequence")]

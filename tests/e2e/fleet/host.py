@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host of a fleet: a daemon that is played, a forwarder beside it, and what of it has arrived."""
+import contextlib
 import os
 import subprocess
 
@@ -71,7 +72,9 @@ class Host:
 
     def _close_daemon(self):
         self._daemon.wait(60)
-        self._daemon.stdin.close()
+        # What it was asked for last may not have reached it.
+        with contextlib.suppress(BrokenPipeError):
+            self._daemon.stdin.close()
         self._daemon.stdout.close()
 
     def environment(self):

@@ -2,33 +2,22 @@
 """A sender that means harm: what it sends is refused, takes bounded memory and time, is logged once and counted; others are served meanwhile."""
 import gzip
 import os
-import pathlib
 import socket
-import tempfile
 import threading
 import unittest
 
 import otlp
-from cluster import MISSING, TOKEN, Cluster, Gatherer, await_condition
+from cluster import TOKEN, Gatherer, await_condition
+from fleet_case import FleetCase
 
 MIB = 1 << 20
 # A million with NANWATCH_FAULTS_LONG.
 JOBS = 1_000_000 if os.environ.get("NANWATCH_FAULTS_LONG") else 20_000
 
 
-@unittest.skipIf(MISSING, MISSING)
-class Hostile(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        cls.cluster = Cluster()
-        cls.addClassCleanup(cls.cluster.close)
-        cls.cluster.make_fleet()
-
+class Hostile(FleetCase):
     def setUp(self):
-        self.cluster.sql("TRUNCATE nanwatch.fact, nanwatch.run")
+        self.empty_tables()
         self.gatherer = Gatherer(self.cluster, self.folder, "--read-database", self.cluster.connection("asker"))
         self.addCleanup(self.gatherer.stop)
 

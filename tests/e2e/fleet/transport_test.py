@@ -13,7 +13,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "faults/fleet"))
 import authority
-from cluster import MISSING, TOKEN, Cluster, Gatherer, await_condition
+from cluster import TOKEN, Gatherer, await_condition
+from fleet_case import FleetCase
 from host import NANWATCH, Host
 from passage import Passage
 
@@ -70,23 +71,18 @@ class Proxy:
         self._server.server_close()
 
 
-@unittest.skipIf(MISSING or authority.MISSING, MISSING or authority.MISSING)
-class Transport(unittest.TestCase):
+@unittest.skipIf(authority.MISSING, authority.MISSING)
+class Transport(FleetCase):
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        cls.cluster = Cluster()
-        cls.addClassCleanup(cls.cluster.close)
-        cls.cluster.make_fleet()
+        super().setUpClass()
         cls.gatherer = Gatherer(cls.cluster, cls.folder)
         cls.addClassCleanup(cls.gatherer.stop)
         cls.authority = authority.Authority()
         cls.addClassCleanup(cls.authority.close)
 
     def setUp(self):
-        self.cluster.sql("TRUNCATE nanwatch.fact, nanwatch.run")
+        self.empty_tables()
         self.host = Host(1, pathlib.Path(tempfile.mkdtemp(dir=self.folder)), self.gatherer.url, self.gatherer.token_file)
         self.addCleanup(self.host.close)
         self.host.kill_forwarder()

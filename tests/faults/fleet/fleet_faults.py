@@ -62,7 +62,7 @@ class Scene:
             self.wait(0.02)
 
     def wait(self, seconds):
-        threading.Event().wait(seconds)
+        time.sleep(seconds)
 
     def moment(self, most=0.6):
         self.wait(self.random.random() * most)
@@ -274,7 +274,8 @@ class FleetFaults(unittest.TestCase):
 
 
 for fault_name in FAULTS:
-    setattr(FleetFaults, f"test_{fault_name}", lambda self, name=fault_name: try_fault(name, ROUNDS, SEED))
+    setattr(FleetFaults, f"test_{fault_name}",
+            lambda self, name=fault_name: self.assertTrue(try_fault(name, ROUNDS, SEED)))
 
 
 def main():

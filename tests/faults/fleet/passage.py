@@ -23,7 +23,7 @@ class Passage:
         self._flowing = threading.Event()
         self._flowing.set()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port = self._listener.getsockname()[1:][0]
+        _, self.port = self._listener.getsockname()
         self.url = f"{'https' if context else 'http'}://127.0.0.1:{self.port}"
         threading.Thread(target=self._accept, daemon=True).start()
 
