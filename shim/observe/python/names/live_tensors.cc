@@ -3,6 +3,7 @@
 
 #include <exception>
 
+#include "shim/observe/python/api/gil_thread.h"
 #include "shim/observe/python/names/python_names.h"
 
 namespace nanwatch {
@@ -24,13 +25,18 @@ class NoCollection {
   bool was_on_;
 };
 
-}  // namespace
+struct Walk {
+  const PythonApi& api;
+  PythonNames& names;
+  PyObj* tensor_type;
+  bool (*fn)(void* context, const at::TensorBase& tensor);
+  void* context;
+  bool listed = false;
+};
 
-bool ForEachLiveTensor(const PythonApi& api, PythonNames& names, PyObj* tensor_type,
-                       bool (*fn)(void* context, const at::TensorBase& tensor),
-                       void* context) noexcept try {
-  if (!api.Running() || api.PyGILState_GetThisThreadState() == nullptr) return false;
-  const Gil gil(api);
+// GIL held.
+bool WalkAll(const Walk& walk) {
+  const PythonApi& api = walk.api;
   PyObj* collector = api.LoadedModule("gc");  // torch imports it
   if (collector == nullptr) return false;
   const NoCollection no_collection(api);
@@ -46,15 +52,32 @@ bool ForEachLiveTensor(const PythonApi& api, PythonNames& names, PyObj* tensor_t
   const ptrdiff_t count = api.PyList_Size(objects.get());
   for (ptrdiff_t i = 0; i < count; ++i) {
     PyObj* object = api.PyList_GetItem(objects.get(), i);
-    if (object == nullptr || api.PyType_IsSubtype(object->type, tensor_type) == 0) continue;
-    const at::TensorBase* tensor = names.TensorOf(object);
+    if (object == nullptr || api.PyType_IsSubtype(object->type, walk.tensor_type) == 0) continue;
+    const at::TensorBase* tensor = walk.names.TensorOf(object);
     // Null in an object whose memory was cleared and that is not made yet.
     if (tensor == nullptr || tensor->unsafeGetTensorImpl() == nullptr) continue;
-    if (!fn(context, *tensor)) break;
+    if (!walk.fn(walk.context, *tensor)) break;
   }
   return true;
-} catch (const std::exception&) {
-  return false;
+}
+
+}  // namespace
+
+bool ForEachLiveTensor(const PythonApi& api, PythonNames& names, PyObj* tensor_type,
+                       bool (*fn)(void* context, const at::TensorBase& tensor),
+                       void* context) noexcept {
+  constexpr int kPatienceMs = 200;
+  if (!api.Running() || api.PyGILState_GetThisThreadState() == nullptr) return false;
+  Walk walk{api, names, tensor_type, fn, context};
+  const auto run = [](void* shared) {
+    auto& mine = *static_cast<Walk*>(shared);
+    try {
+      mine.listed = WalkAll(mine);
+    } catch (const std::exception&) {
+      mine.listed = false;
+    }
+  };
+  return CallWithGil(api, kPatienceMs, run, &walk) && walk.listed;
 }
 
 }  // namespace nanwatch

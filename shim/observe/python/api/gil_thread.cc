@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/observe/python/api/gil_thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include <atomic>
+#include <memory>
+#include <new>
+
+#include "shim/host/done_within.h"
+
+namespace nanwatch {
+namespace {
+
+enum class Progress { kAsked, kBegun, kDone, kGivenUp };
+
+// Owned by both threads: the one that asked may be gone when the other has the GIL at last.
+struct Request {
+  const PythonApi& api;
+  void (*fn)(void* context);
+  void* context;
+  std::atomic<Progress> progress{Progress::kAsked};
+
+  [[nodiscard]] bool MoveOn(Progress from, Progress to) noexcept {
+    return progress.compare_exchange_strong(from, to);
+  }
+};
+
+// Python ends a thread that asks for the GIL while it ends itself, from below: nothing here may be
+// noexcept.
+void* Serve(void* shared) {
+  const std::unique_ptr<std::shared_ptr<Request>> owned(
+      static_cast<std::shared_ptr<Request>*>(shared));
+  Request& request = **owned;
+  const Gil held(request.api);
+  if (!request.MoveOn(Progress::kAsked, Progress::kBegun)) return nullptr;
+  request.fn(request.context);
+  request.progress.store(Progress::kDone, std::memory_order_release);
+  return nullptr;
+}
+
+// The program's signals are for threads of its own.
+bool StartThread(void* shared) noexcept {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return false;
+  pthread_t thread{};
+  const bool started = pthread_create(&thread, nullptr, &Serve, shared) == 0;
+  if (started) pthread_detach(thread);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return started;
+}
+
+}  // namespace
+
+bool CallWithGil(const PythonApi& api, int milliseconds, void (*fn)(void* context),
+                 void* context) noexcept try {
+  if (!api.Running()) return false;
+  if (api.PyGILState_GetThisThreadState() != nullptr && api.PyGILState_Check() != 0) {
+    const Gil held(api);  // keeps an error that is pending
+    fn(context);
+    return true;
+  }
+  const std::shared_ptr<Request> request(new Request{api, fn, context});
+  auto for_thread = std::make_unique<std::shared_ptr<Request>>(request);
+  if (!StartThread(for_thread.get())) return false;
+  (void)for_thread.release();  // the thread has it
+  const auto begun = [&] { return request->progress.load() != Progress::kAsked; };
+  if (!DoneWithin(milliseconds, begun) && request->MoveOn(Progress::kAsked, Progress::kGivenUp)) {
+    return false;
+  }
+  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100 * 1000};
+  while (request->progress.load(std::memory_order_acquire) != Progress::kDone) {
+    nanosleep(&kPause, nullptr);
+  }
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+}  // namespace nanwatch
