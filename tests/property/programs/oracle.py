@@ -311,6 +311,17 @@ class Oracle(TorchDispatchMode):
                     return kind, name
         return None
 
+    def parameter_of_state(self, tensor):
+        """The name of the parameter whose optimizer state a tensor is; "" where it is none."""
+        address = tensor.untyped_storage()._cdata
+        for optimizer in self.optimizers:
+            for parameter, state in optimizer.state.items():
+                tensors = (each for each in state.values() if isinstance(each, torch.Tensor))
+                if any(each.untyped_storage()._cdata == address for each in tensors):
+                    held = self.held_by_module(parameter)
+                    return held[1] if held else ""
+        return ""
+
     def new_value(self, *arguments, **named):
         value = Value(len(self.values), *arguments, **named)
         self.values.append(value)
@@ -421,7 +432,7 @@ class Oracle(TorchDispatchMode):
             param = ""
             if where[0] in ("optimizer", "other"):
                 held = self.held_by_module(group[0][0])
-                param = held[1] if held else ""
+                param = held[1] if held else self.parameter_of_state(group[0][0])
             value = self.new_value(cls, op, kinds, sources, where, kind="optimizer" if where[0] == "optimizer" else "op", param=param)
             value.scaled = self.in_scale and cls == "produce"
             for tensor, each in group:
