@@ -97,7 +97,8 @@ void AddUnseen(uint32_t flags, Finding& finding) {
       {wire::ValueRecord::kUnseenParent, "parent"},
       {wire::ValueRecord::kUnseenTable, "table"},
       {wire::ValueRecord::kUnseenMeasuring, "measuring"},
-      {wire::ValueRecord::kUnseenWriter, "writer"}};
+      {wire::ValueRecord::kUnseenWriter, "writer"},
+      {Origin::kUnseenBuffer, "buffer"}};
   // Where ops went unchecked it needs no code that nobody observes.
   constexpr uint32_t kUnchecked = wire::ValueRecord::kUnseenSampled |
                                   wire::ValueRecord::kUnseenLevel |

@@ -35,7 +35,10 @@ struct Origin {
   // was first so. Of several that one op has read, the smallest counts. -1 for all else.
   int first_read = -1;
   bool exact = true;
-  uint32_t unseen = 0;  // ValueRecord::kInexact, kUnseenInputs, ...: what makes it inexact
+  // What makes it inexact: ValueRecord::kInexact, kUnseenInputs, ..., or this, which no record has:
+  // it was read together with a buffer that had been bad for steps and done no harm.
+  static constexpr uint32_t kUnseenBuffer = 1u << 20;
+  uint32_t unseen = 0;
   const std::string* expected_by = nullptr;  // the user's rule that excuses it
 
   [[nodiscard]] bool IsMask() const { return strength == Strength::kAskedFor; }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/correlate/poisoned_tensors.h"
 
+#include <algorithm>
+
 #include "daemon/correlate/wire_facts.h"
 #include "proto/wire/record.h"
 
@@ -16,6 +18,16 @@ void PoisonedTensors::Tensors::Add(const std::string& name, int origin) {
 int PoisonedTensors::Tensors::Find(const std::string& name) const {
   const auto found = by_name.find(name);
   return found == by_name.end() ? -1 : found->second;
+}
+
+bool PoisonedTensors::Tensors::Has(int origin) const {
+  return any == origin || std::any_of(by_name.begin(), by_name.end(), [origin](const auto& named) {
+           return named.second == origin;
+         });
+}
+
+bool PoisonedTensors::Spoiled(int origin) const {
+  return state_ == origin || parameters_.Has(origin) || gradients_.Has(origin);
 }
 
 void PoisonedTensors::AddParameter(const Record& record, const std::string& name, int origin) {

@@ -40,6 +40,8 @@ class PoisonedTensors {
   [[nodiscard]] int State() const { return state_; }
   // The origin of what made this long-lived tensor bad, if an earlier record says so; else -1.
   [[nodiscard]] int Inherited(const Record& record, uint32_t target, const std::string& name) const;
+  // Whether a parameter, a gradient or an optimizer's state is bad that has this origin.
+  [[nodiscard]] bool Spoiled(int origin) const;
   // The origin of a bad gradient that an update may have applied to this parameter just before,
   // though no op was seen to; else -1.
   [[nodiscard]] int AppliedUnseen(const Record& record, const std::string& parameter) const;
@@ -50,6 +52,7 @@ class PoisonedTensors {
     std::map<std::string, int, std::less<>> by_name;
     void Add(const std::string& name, int origin);
     [[nodiscard]] int Find(const std::string& name) const;
+    [[nodiscard]] bool Has(int origin) const;
   };
 
   const StepClock& clock_;

@@ -65,6 +65,8 @@ class ValueGraph {
 
  private:
   Best BestSource(const Record& record, const Sources& sources, int consumer);
+  [[nodiscard]] bool IsOfStep(const Origin& origin, const Record& record) const;
+  [[nodiscard]] bool IsIdleBuffer(int index, const Record& record) const;
   Best FromExternal(const Record& record, const RecordSource& source, int consumer);
   Best FromCollective(const Record& record, const RecordSource& source, int consumer);
   // The origin of an optimizer's state that the record's op has read, by what is known of it.

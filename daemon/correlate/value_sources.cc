@@ -47,15 +47,37 @@ ValueGraph::Best ValueGraph::BestSource(const Record& record, const Sources& sou
                         std::any_of(sources.begin(), sources.end(), [](const RecordSource& source) {
                           return Has(source.kinds(), wire::kHasNan);
                         });
+  Best of_step;
+  const auto keep_better = [this](const Best& found, Best& kept) {
+    if (kept.origin < 0 || Explains(origins_[found.origin], origins_[kept.origin])) kept = found;
+  };
   for (const RecordSource& source : sources) {
     if (only_nan && source.kinds() == wire::kHasNegInf) continue;
     const Best found = FromSource(record, source, consumer);
     if (found.origin < 0) continue;
-    if (best.origin < 0 || Explains(origins_[found.origin], origins_[best.origin])) {
-      best = found;
-    }
+    keep_better(found, best);
+    if (IsOfStep(origins_[found.origin], record)) keep_better(found, of_step);
+  }
+  // A row of NaN beside the rows of a history that are not filled yet: what is new may have made the
+  // difference, and nobody knows which of the two is read later.
+  if (best.origin >= 0 && of_step.origin >= 0 && IsIdleBuffer(best.origin, record)) {
+    best = of_step;
+    best.origin = origins_.NoLongerExact(best.origin, Origin::kUnseenBuffer);
   }
   return best;
+}
+
+bool ValueGraph::IsOfStep(const Origin& origin, const Record& record) const {
+  return origin.strength == Origin::Strength::kMade && origin.expected_by == nullptr &&
+         origin.clocks != nullptr && !IsEarlierStep(*origin.clocks, record.clocks());
+}
+
+// A buffer that has been bad since an earlier step, and has spoiled nothing.
+bool ValueGraph::IsIdleBuffer(int index, const Record& record) const {
+  const Origin& origin = origins_[index];
+  return origin.IsExternal() && Is(origin.target, Target::kBuffer) && origin.clocks != nullptr &&
+         IsEarlierStep(*origin.clocks, record.clocks()) && !lost_.contains(index) &&
+         !poison_.Spoiled(index);
 }
 
 ValueGraph::Best ValueGraph::FromSource(const Record& record, const RecordSource& source,

@@ -47,6 +47,53 @@ TEST(Masks, NanThatIsReadBesideAMaskAndThatNobodyMadeIsNotOfTheOpThatReadsIt) {
   EXPECT_NE(verdict.incidents(0).origin().class_(), "inf_to_nan");
 }
 
+// A history of rows that are NaN until they are filled, and a row that is bad by a fault.
+TEST(Masks, RowThatGoesBadIsNamedBesideABufferThatDidNoHarm) {
+  RunBuilder run;
+  run.Value(1).Propagate("aten::cat").Step(0).FromOutside(wire::Target::kBuffer, "hist").Nan(7);
+  run.Value(2).Propagate("aten::copy_").From(1).WroteBuffer("hist").Nan(7);
+  run.Value(3).Produce("aten::div").Step(1).Nan(1);
+  run.Value(4).Propagate("aten::cat").From(2).From(3).Nan(7);
+  run.Value(5).Propagate("aten::copy_").From(4).WroteBuffer("hist").Nan(7);
+  run.Value(6).Propagate("aten::mean").From(5).Nan(1, 1).NeedsGradient();
+  run.Pass(7).Root(6);
+  const Verdict verdict = Correlate({run.Build()});
+  const Finding origin = verdict.incidents(0).origin();
+  EXPECT_EQ(origin.op(), "aten::div");
+  EXPECT_FALSE(origin.exact());
+  EXPECT_THAT(origin.unseen(), testing::ElementsAre("buffer"));
+}
+
+TEST(Masks, BufferWhoseRowsMoveOnIsExpected) {
+  RunBuilder run;
+  run.Value(1).Propagate("aten::cat").FromOutside(wire::Target::kBuffer, "hist").Nan(7);
+  run.Value(2).Propagate("aten::copy_").From(1).WroteBuffer("hist").Nan(7);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
+}
+
+TEST(Masks, BufferThatIsComputedOfItselfOrCopiedIntoAnotherIsNone) {
+  RunBuilder mean;
+  mean.Value(1).Propagate("aten::mul").FromOutside(wire::Target::kBuffer, "mean").Nan(7);
+  mean.Value(2).Propagate("aten::copy_").From(1).WroteBuffer("mean").Nan(7);
+  EXPECT_EQ(Correlate({mean.Build()}).verdict(), "anomaly");
+  RunBuilder copied;
+  copied.Value(1).Propagate("aten::copy_").FromOutside(wire::Target::kBuffer, "old").Nan(7);
+  copied.Value(2).Propagate("aten::copy_").From(1).WroteBuffer("mean").Nan(7);
+  EXPECT_EQ(Correlate({copied.Build()}).verdict(), "anomaly");
+}
+
+TEST(Masks, BufferThatSpoiledALossIsNamedBesideWhatGoesBadLater) {
+  RunBuilder run;
+  run.Value(1).Propagate("aten::mul").Step(0).FromOutside(wire::Target::kBuffer, "scale").Nan();
+  run.Pass(2).Root(1);
+  run.Value(3).Produce("aten::div").Step(1).Nan(1);
+  run.Value(4).Propagate("aten::mul").From(1).From(3).Nan();
+  run.Pass(5).Root(4);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.incidents(0).origin().param(), "scale");
+  EXPECT_TRUE(verdict.incidents(0).origin().exact());
+}
+
 TEST(Masks, NegativeInfinityThatCameInAndIsNormalizedIsData) {
   RunBuilder run;
   run.Value(1)

@@ -102,6 +102,32 @@ for step in range(5):
     model(x, torch.from_numpy(np.full(3, np.nan, "f4"))).square().mean().backward()
     optimizer.step()
 """
+# The newest rows of some that are NaN until they are filled.
+ROWS = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 1)
+        self.register_buffer("rows", torch.full((12, 4), torch.nan))
+    def forward(self, x, step):
+        with torch.no_grad():
+            row = x.sum(0) / x.abs().sum(0)
+            SHIFT
+        return self.fc(x) * self.rows[:min(step + 1, 3)].mean()
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(8):
+    x = torch.randn(3, 4)
+    if step == BAD:
+        x[:, 1] = 0
+    optimizer.zero_grad()
+    model(x, step).square().mean().backward()
+    optimizer.step()
+"""
+SHIFTS = ("self.rows.copy_(torch.cat([row[None], self.rows[:-1]]))", "self.rows = torch.cat([row[None], self.rows[:-1]])",
+          "self.rows.copy_(self.rows.roll(1, 0)); self.rows[0] = row")
 BAD = "batch / (0 if step == {step} else 1)"
 
 
@@ -125,6 +151,19 @@ class Buffers(WatchedProgramTest):
 
     def test_a_history_of_nan_that_is_filled_saved_and_loaded(self):
         self.assert_no_alarm(HISTORY)
+
+    def test_rows_of_nan_that_move_on(self):
+        for shift in SHIFTS:
+            with self.subTest(shift=shift):
+                self.assert_no_alarm(ROWS.replace("SHIFT", shift).replace("BAD", "9"))
+
+    def test_a_row_that_goes_bad_among_those(self):
+        for shift in SHIFTS:
+            with self.subTest(shift=shift):
+                incident = self.assert_anomaly(ROWS.replace("SHIFT", shift).replace("BAD", "5"), op="aten::div", step=5)
+                self.assertIn("loss", incident["reach"])
+                # Put by itself, it is known from the others.
+                self.assertEqual(incident["origin"]["exact"], "] = row" in shift)
 
     def test_a_checkpoint_with_more_bad_values_than_the_buffer_had(self):
         incident = self.assert_anomaly(HISTORY.replace("torch.load(file)", "{**torch.load(file), 'kept': torch.from_numpy(np.full(6, np.nan, 'f4'))}"))
