@@ -158,6 +158,10 @@ void Findings::NameSite(Finding& finding) noexcept {
     written.flags |= ValueRecord::kWroteParameter;
     written.never_called = true;
   }
+  if (finding.finding_class == FindingClass::kExternal && written.target == Target::kNone &&
+      kinds != wire::kHasNegInf) {
+    uses_.python.names().ExpectReplaced();
+  }
   if (finding.finding_class == FindingClass::kExternal && finding.sources.count == 0) {
     uses_.shared_files.AddSource(finding.outputs[0].tensor, written, kinds, &finding.sources);
   }

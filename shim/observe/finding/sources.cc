@@ -132,6 +132,7 @@ void SourceFinder::AddUnknownInput(ThreadState* thread, const UnknownInput& inpu
     uses_.external.Remember(plain, target, named != nullptr ? named->name : "",
                             input.is_of_python ? Writer::kKnown : Writer::kMayBeUnseen);
     sources->came_in_by_result |= input.is_result && named == nullptr;
+    if (named == nullptr && input.kinds != wire::kHasNegInf) uses_.names.ExpectReplaced();
     // The table is full (BadValues::lost).
     if (!uses_.known_bad.Find(plain, &entry)) entry.target = target;
   }

@@ -211,6 +211,14 @@ class Cell(nn.Module):
                     np.full((2, 4), np.nan, dtype='f4')))
                 model[1] = head"""), kind="parameter", op="aten::addmm", param="1.0.weight" if "Seq" in head else "1.weight")
 
+    def test_parameters_that_are_replaced_in_the_middle_and_kept_by_the_optimizer(self):
+        bad = "torch.from_numpy(np.full((2, 8), np.nan, dtype='f4'))"
+        for replace in (f"model[1].weight = nn.Parameter({bad})", f"model.load_state_dict(dict(model.state_dict(), **{{'1.weight': {bad}}}), assign=True)"):
+            with self.subTest(replace):
+                self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 2))", before=f"""
+            if step == 2:
+                {replace}"""), kind="parameter", param="1.weight", layer="1", step=2)
+
     def test_checkpoint_of_a_buffer_that_is_loaded_in_the_middle(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))", before="""
             if step == 2:

@@ -76,6 +76,7 @@ struct Root {
   uint32_t rescans = 0;
   const void* tensors = nullptr;  // PythonNames' own: what it knows of this root
   uint32_t next_checked = 0;      // PythonNames::Moved goes round
+  uint32_t nameless_times = 0;    // its own, too
 };
 
 struct ModuleEntry {

@@ -2,8 +2,10 @@
 #include "shim/observe/python/names/python_names.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "shim/observe/python/api/storage_hold.h"
 #include "shim/observe/torch/storage_data.h"
@@ -256,6 +258,8 @@ const void* PythonNames::TensorsOf(const Layer* root) const noexcept {
 // Without the lock: only a thread with the GIL changes any of this.
 bool PythonNames::Moved(Root& root) const noexcept {
   if (root.tensors == nullptr) return false;
+  const uint32_t times = std::bit_width(nameless_.load(std::memory_order_relaxed));
+  if (std::exchange(root.nameless_times, times) != times) return true;
   const auto& records = *static_cast<const std::vector<Record*>*>(root.tensors);
   if (++root.next_checked >= records.size()) root.next_checked = 0;
   return records.front()->IsLost() || records[root.next_checked]->IsLost();

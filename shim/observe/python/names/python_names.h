@@ -107,6 +107,11 @@ class PythonNames {
     return generation_.load(std::memory_order_acquire);
   }
 
+  // Something bad came in that has no name here. The program may have given it to a module since:
+  // each root is walked again where it is called next. Where such come in again and again, as
+  // batches with NaN for what is missing do, it is not each time that counts.
+  void ExpectReplaced() const noexcept { nameless_.fetch_add(1, std::memory_order_relaxed); }
+
   // Covers all that is known here. For a thread that forks (forks.h).
   [[nodiscard]] std::mutex& mutex() const noexcept { return mutex_; }
 
@@ -170,7 +175,8 @@ class PythonNames {
   std::unordered_map<std::string, Record*> by_name_;  // layer, kind and "weight"
   std::unordered_map<const Layer*, std::vector<Record*>> by_layer_;
   std::unordered_map<const Layer*, std::vector<Record*>> by_root_;
-  std::atomic<uint64_t> generation_{0};  // written with mutex_ held
+  std::atomic<uint64_t> generation_{0};        // written with mutex_ held
+  mutable std::atomic<uint32_t> nameless_{0};  // bad values that came in without a name
   std::atomic<const PyObj*> parameter_type_{nullptr};
   ptrdiff_t tensor_offset_ = 0;  // 0: not proven yet
   bool unusable_ = false;

@@ -183,6 +183,22 @@ TEST_F(PythonNamesTest, ATensorWhoseMemoryIsGoneOrGivenBackIsNotRead) {
   EXPECT_FALSE(names_.Read(named).has_value());
 }
 
+TEST_F(PythonNamesTest, AModelIsTakenToHaveMovedOnceSomethingBadCameInWithoutAName) {
+  std::deque<TensorObject> weights;
+  weights.emplace_back(at::zeros({2}));
+  Add(weights.back(), "weight", encoder_);
+  Root root;
+  root.tensors = names_.TensorsOf(&root_);
+  EXPECT_FALSE(names_.Moved(root));
+  int seen = 0;
+  for (int i = 0; i < 1000; ++i) {
+    names_.ExpectReplaced();
+    seen += names_.Moved(root);
+  }
+  EXPECT_EQ(seen, 10) << "the 1st, 2nd, 4th, ..., 512th";
+  EXPECT_FALSE(names_.Moved(root));
+}
+
 TEST_F(PythonNamesTest, AModelIsSeenToHaveMovedWhenOneOfItsTensorsHasOtherMemory) {
   std::deque<TensorObject> weights;
   for (int i = 0; i < 5; ++i) {
