@@ -70,10 +70,14 @@ bool PutsNumber(std::string_view op) {
 }
 
 bool ComputesWithNumber(std::string_view op) {
-  constexpr std::array<std::string_view, 12> kArithmetic = {
-      "aten::add",  "aten::add_", "aten::sub",  "aten::sub_", "aten::rsub", "aten::mul",
-      "aten::mul_", "aten::div",  "aten::div_", "aten::pow",  "aten::pow_", "aten::lerp"};
-  return std::find(kArithmetic.begin(), kArithmetic.end(), op) != kArithmetic.end();
+  constexpr auto kArithmetic = std::to_array<std::string_view>(
+      {"aten::add", "aten::add_", "aten::sub", "aten::sub_", "aten::rsub", "aten::mul",
+       "aten::mul_", "aten::div", "aten::div_", "aten::pow", "aten::pow_", "aten::lerp",
+       "aten::lerp_", "aten::addcmul", "aten::addcmul_", "aten::addcdiv", "aten::addcdiv_"});
+  static constexpr std::string_view kOfLists = "aten::_foreach_";
+  return std::any_of(kArithmetic.begin(), kArithmetic.end(), [op](std::string_view name) {
+    return op == name || (op.starts_with(kOfLists) && op.substr(kOfLists.size()) == name.substr(6));
+  });
 }
 
 bool Scales(std::string_view op) { return op == "aten::mul" || op == "aten::mul_"; }

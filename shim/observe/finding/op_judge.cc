@@ -95,6 +95,8 @@ void OpJudge::Classify(Finding& finding) noexcept {
     evidence.input_kinds = sources.kinds;
     evidence.scalar_bad = finding.kept.number_bad() && phase != wire::Phase::kBackward;
   }
+  // By Inf, as a rate, it grows.
+  if (finding.thread->optimizer_number_bad) evidence.shrinks = false;
   // A gradient that a collective has just brought spoils an update as a rate of NaN does.
   if (evidence.bad_number && !evidence.inputs_seen && CameByCollective(finding)) {
     evidence.bad_number = false;

@@ -124,6 +124,24 @@ for step in range(4):
                 for i in self.verdict_of(text)["incidents"]]
         self.assertEqual(told, [("optimizer", "scalar", "optimizer", 2)])
 
+    def test_a_factor_that_is_infinite_is_one_incident(self):
+        for optimizer, name, factor in (
+                ("SGD(model.parameters(), lr=0.1, momentum=0.9)", "momentum", "math.inf"), ("SGD(model.parameters(), lr=0.1)", "weight_decay", "math.inf"),
+                ("Adam(model.parameters())", "weight_decay", "math.inf"), ("Adam(model.parameters(), foreach=True)", "weight_decay", "math.inf"),
+                ("Adam(model.parameters())", "betas", "(math.inf, 0.9)"), ("AdamW(model.parameters())", "weight_decay", "math.inf"),
+                ("Adadelta(model.parameters())", "weight_decay", "math.inf"), ("Adagrad(model.parameters())", "weight_decay", "math.inf"),
+                ("RMSprop(model.parameters())", "weight_decay", "math.inf"), ("NAdam(model.parameters())", "weight_decay", "math.inf")):
+            with self.subTest(optimizer=optimizer, name=name):
+                incident = self.assert_anomaly(training(model="nn.Linear(6, 2)", optimizer=f"torch.optim.{optimizer}",
+                                                        before=f"if step == 2:\n    opt.param_groups[0]['{name}'] = {factor}"),
+                                               kind="optimizer", phase="optimizer", step=2, pattern="update-with-bad-number",
+                                               **{"class": "scalar"})
+                self.assertIn("parameter", incident["reach"])
+
+    def test_a_bound_that_is_infinite_is_none(self):
+        self.assert_no_alarm(training(model="nn.Linear(6, 2)", optimizer="torch.optim.Rprop(model.parameters(), step_sizes=(0.0, math.inf))"),
+                             verdict="clean")
+
     def test_schedule_that_hands_out_nan(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 2))",
                                      prepare="schedule = torch.optim.lr_scheduler.LambdaLR("

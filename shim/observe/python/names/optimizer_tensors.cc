@@ -3,8 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cmath>
 #include <exception>
+#include <iterator>
 
 #include "shim/observe/python/names/local_tensor.h"
 #include "shim/observe/python/names/python_names.h"
@@ -13,15 +15,32 @@
 namespace nanwatch {
 namespace {
 
-// Only what is exactly a float: of anything else Python would run code of its own to make one. A
-// bound may be infinite, a rate may not.
-bool HoldsBadNumber(const PythonApi& api, PyObj* group, const PyObj* rate) {
+// Whether a group's number is a factor of gradients, parameters or state, of torch's optimizers. A
+// bound may be infinite, a factor may not.
+bool IsFactor(const PythonApi& api, PyObj* group, const PyObj* number) {
+  constexpr const char* kFactors[] = {"lr",       "weight_decay", "momentum", "dampening", "betas",
+                                      "lr_decay", "lambd",        "rho",      "alpha",     "etas"};
+  return std::any_of(std::begin(kFactors), std::end(kFactors), [&](const char* name) {
+    return api.PyDict_GetItemString(group, name) == number;
+  });
+}
+
+// Only what is exactly a float: of anything else Python would run code of its own to make one.
+bool IsBadNumber(const PythonApi& api, PyObj* group, const PyObj* value, PyObj* number) {
+  if (number->type != api.float_type) return false;
+  const double read = api.PyFloat_AsDouble(number);
+  return std::isnan(read) || (std::isinf(read) && IsFactor(api, group, value));
+}
+
+bool HoldsBadNumber(const PythonApi& api, PyObj* group) {
   PyObj* name = nullptr;
   PyObj* value = nullptr;
   for (ptrdiff_t at = 0; api.PyDict_Next(group, &at, &name, &value) != 0;) {
-    if (value->type != api.float_type) continue;
-    const double number = api.PyFloat_AsDouble(value);
-    if (std::isnan(number) || (value == rate && std::isinf(number))) return true;
+    if (IsBadNumber(api, group, value, value)) return true;
+    if (!api.HasFlag(value, kPyFlagTuple)) continue;
+    for (ptrdiff_t i = api.PyTuple_Size(value); i-- > 0;) {
+      if (IsBadNumber(api, group, value, api.PyTuple_GetItem(value, i))) return true;
+    }
   }
   return false;
 }
@@ -32,7 +51,7 @@ void ReadNumbers(const PythonApi& api, PyObj* group, bool is_first, OptimizedTen
     tensors->rate = api.PyFloat_AsDouble(rate);
     tensors->rate_known = true;
   }
-  if (!tensors->number_bad) tensors->number_bad = HoldsBadNumber(api, group, rate);
+  if (!tensors->number_bad) tensors->number_bad = HoldsBadNumber(api, group);
 }
 
 // The list of a group's parameters, borrowed; null: it has none.
