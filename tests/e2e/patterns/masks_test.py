@@ -193,6 +193,16 @@ class Constants(PatternTest):
         return program("return (x * 0) * self.weight + x", init="self.weight = 1.",
                        before="if step == 2: model.layer.weight = math.inf")
 
+    @triggers("variance-below-zero", "48 of 48 values, first at [0, 0], by aten::native_batch_norm", op="aten::native_batch_norm", layer="layer.norm", step=2)
+    def test_running_variance_that_is_negative(self):
+        return program("return self.norm(x)", init="self.norm = nn.BatchNorm1d(8).eval()",
+                       before="if step == 2: model.layer.norm.running_var.sub_(2)")
+
+    @resembles("variance-below-zero", instead="number-is-nan", op="aten::native_batch_norm")
+    def test_momentum_of_normalization_that_is_nan(self):
+        return program("return self.norm(x)", init="self.norm = nn.BatchNorm1d(8)",
+                       before="if step == 2: model.layer.norm.momentum = math.nan")
+
     @triggers("number-is-nan", "48 of 48 values, first at [0, 0], by aten::mul", op="aten::mul", layer="layer", step=2)
     def test_weight_of_a_term_that_is_nan(self):
         return program("return x * self.weight", init="self.weight = 1.",
