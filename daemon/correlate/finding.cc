@@ -98,7 +98,7 @@ void AddUnseen(uint32_t flags, Finding& finding) {
       {wire::ValueRecord::kUnseenTable, "table"},
       {wire::ValueRecord::kUnseenMeasuring, "measuring"},
       {wire::ValueRecord::kUnseenWriter, "writer"},
-      {Origin::kUnseenBuffer, "buffer"}};
+      {Origin::kUnseenBeside, "beside"}};
   // Where ops went unchecked it needs no code that nobody observes.
   constexpr uint32_t kUnchecked = wire::ValueRecord::kUnseenSampled |
                                   wire::ValueRecord::kUnseenLevel |

@@ -6,6 +6,7 @@
 #include "daemon/correlate/node_rule.h"
 #include "daemon/correlate/reach_log.h"
 #include "daemon/correlate/run_end.h"
+#include "daemon/correlate/saved_rule.h"
 #include "daemon/correlate/scaler_rule.h"
 #include "daemon/correlate/unapplied_rule.h"
 #include "daemon/correlate/value_graph.h"
@@ -53,6 +54,7 @@ Lineage::Lineage(const RunFacts& facts, const Excused& excused,
   origins_ = values.origins().Take();
   events_ = reach.TakeEvents();
   sendings_ = reach.TakeSendings();
+  TakeForSaved(origins_, nodes_, events_, sendings_);
   TakeForLoaded(clock_, origins_, nodes_, events_, sendings_);
   TakeForWritten(origins_, nodes_, events_);
   TakeForItsGradient(origins_, nodes_, events_, sendings_);

@@ -36,8 +36,8 @@ struct Origin {
   int first_read = -1;
   bool exact = true;
   // What makes it inexact: ValueRecord::kInexact, kUnseenInputs, ..., or this, which no record has:
-  // it was read together with a buffer that had been bad for steps and done no harm.
-  static constexpr uint32_t kUnseenBuffer = 1u << 20;
+  // something else was bad, too, and was read or put together with it.
+  static constexpr uint32_t kUnseenBeside = 1u << 20;
   uint32_t unseen = 0;
   const std::string* expected_by = nullptr;  // the user's rule that excuses it
 

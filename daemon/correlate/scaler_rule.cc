@@ -181,8 +181,9 @@ bool ExcusedUnread(const std::vector<Origin>& origins, const std::vector<ReachEv
   return std::any_of(events.begin(), events.end(), [&origins](const ReachEvent& event) {
     if (!event.excused || event.origin < 0) return false;
     const Origin& origin = origins[static_cast<size_t>(event.origin)];
-    return origin.kinds == wire::kHasNan &&
-           (origin.unseen & wire::ValueRecord::kUnseenSampled) != 0;
+    constexpr uint32_t kUnread =
+        wire::ValueRecord::kUnseenSampled | wire::ValueRecord::kUnseenWriter;
+    return origin.kinds == wire::kHasNan && (origin.unseen & kUnread) != 0;
   });
 }
 

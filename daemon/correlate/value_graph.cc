@@ -31,14 +31,14 @@ constexpr uint32_t kUnseenFlags =
     wire::ValueRecord::kUnseenTable;
 
 // p.add_(g, alpha=rate), batch_norm(..., momentum=rate): arithmetic on a parameter or a buffer asks
-// for no NaN in it, as filling it would, and an update for no Inf.
+// for no NaN in it, as filling it would, and an update for no Inf, whatever it computes.
 bool UpdatesByBadNumber(const Record& record, const ValueNode& self) {
+  if (self.site == nullptr) return false;
   constexpr uint32_t kWrote = wire::ValueRecord::kWroteParameter | wire::ValueRecord::kWroteBuffer;
-  const bool is_fault =
-      (self.kinds & wire::kHasNan) != 0 || IsIn(self.site, wire::Phase::kOptimizer);
-  return (record.value().flags() & kWrote) != 0 && is_fault && self.site != nullptr &&
-         (ComputesWithNumber(self.site->op()) ||
-          self.site->op().find("batch_norm") != std::string::npos);
+  const bool computes = ComputesWithNumber(self.site->op());
+  if (computes && IsIn(self.site, wire::Phase::kOptimizer)) return true;
+  return (record.value().flags() & kWrote) != 0 && (self.kinds & wire::kHasNan) != 0 &&
+         (computes || self.site->op().find("batch_norm") != std::string::npos);
 }
 
 }  // namespace
@@ -56,7 +56,11 @@ int ValueGraph::Add(const Record& record) {
   Best found = AfterBadRoot(record, index, OriginOfClass(record, index));
   if (const uint32_t unseen = fact.flags() & kUnseenFlags; unseen != 0)
     found.origin = origins_.NoLongerExact(found.origin, unseen);
+  const bool nan_alone = found.origin >= 0 && origins_[found.origin].kinds == wire::kHasNan;
+  const int with_inf = nan_alone && self.kinds != wire::kHasNan ? InfBeside(record) : -1;
+  if (with_inf >= 0 && (self.kinds & wire::kHasNan) == 0) found.origin = with_inf;
   ValueNode& made = nodes_[static_cast<size_t>(index)];  // looking back may have added nodes
+  made.with_inf = with_inf;
   made.origin = found.origin;
   made.via = found.via;
   made.because = found.because;

@@ -65,6 +65,8 @@ class ValueGraph {
 
  private:
   Best BestSource(const Record& record, const Sources& sources, int consumer);
+  [[nodiscard]] bool IsMove(const Record& record) const;
+  [[nodiscard]] int InfBeside(const Record& record) const;
   [[nodiscard]] bool IsOfStep(const Origin& origin, const Record& record) const;
   [[nodiscard]] bool IsIdleBuffer(int index, const Record& record) const;
   Best FromExternal(const Record& record, const RecordSource& source, int consumer);

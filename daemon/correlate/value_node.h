@@ -33,6 +33,7 @@ struct ValueNode {
   int origin = -1;  // index into Lineage::origins()
   int via =
       -1;  // the source that leads to the origin; -1: this node is it, or the chain breaks off
+  int with_inf = -1;  // of another source the origin of Inf in it, where `origin` made NaN alone
   uint32_t kinds = 0;
   Because because = Because::kUnseen;
 

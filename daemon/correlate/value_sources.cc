@@ -2,6 +2,7 @@
 // Of a value's sources: where each came from, and which of them explains the value.
 #include <algorithm>
 
+#include "daemon/correlate/op_traits.h"
 #include "daemon/correlate/value_graph.h"
 #include "daemon/correlate/wire_facts.h"
 
@@ -48,6 +49,8 @@ ValueGraph::Best ValueGraph::BestSource(const Record& record, const Sources& sou
                           return Has(source.kinds(), wire::kHasNan);
                         });
   Best of_step;
+  const Site* made_at = nullptr;
+  bool is_mixed = false;
   const auto keep_better = [this](const Best& found, Best& kept) {
     if (kept.origin < 0 || Explains(origins_[found.origin], origins_[kept.origin])) kept = found;
   };
@@ -56,13 +59,41 @@ ValueGraph::Best ValueGraph::BestSource(const Record& record, const Sources& sou
     const Best found = FromSource(record, source, consumer);
     if (found.origin < 0) continue;
     keep_better(found, best);
-    if (IsOfStep(origins_[found.origin], record)) keep_better(found, of_step);
+    const Origin& origin = origins_[found.origin];
+    if (!IsOfStep(origin, record)) continue;
+    keep_better(found, of_step);
+    if (origin.IsExternal() || origin.IsReceived()) continue;
+    is_mixed |= made_at != nullptr && origin.site != made_at;
+    made_at = origin.site;
   }
   // A row of NaN beside the rows of a history that are not filled yet: what is new may have made the
   // difference, and nobody knows which of the two is read later.
   if (best.origin >= 0 && of_step.origin >= 0 && IsIdleBuffer(best.origin, record)) {
     best = of_step;
-    best.origin = origins_.NoLongerExact(best.origin, Origin::kUnseenBuffer);
+    best.origin = origins_.NoLongerExact(best.origin, Origin::kUnseenBeside);
+  } else if (is_mixed && IsMove(record)) {
+    best.origin = origins_.NoLongerExact(best.origin, Origin::kUnseenBeside);
+  }
+  return best;
+}
+
+// Puts values together of which a part may be taken later.
+bool ValueGraph::IsMove(const Record& record) const {
+  const Site* site = record.has_value() ? index_.FindSite(record.value().site()) : nullptr;
+  return site != nullptr && MovesValues(site->op());
+}
+
+// NaN never becomes Inf. Where NaN and Inf lie in one tensor and only Inf is left of it, another
+// source has brought that. -1: none is known.
+int ValueGraph::InfBeside(const Record& record) const {
+  int best = -1;
+  for (const RecordSource& source : record.value().sources()) {
+    const int index = Is(source, SourceKind::kValue) ? Find(source.value()) : -1;
+    if (index < 0 || node(index).origin < 0) continue;
+    const bool has_inf = (origins_[node(index).origin].kinds & ~uint32_t{wire::kHasNan}) != 0;
+    const int found = has_inf ? node(index).origin : node(index).with_inf;
+    if (found < 0) continue;
+    if (best < 0 || Explains(origins_[found], origins_[best])) best = found;
   }
   return best;
 }

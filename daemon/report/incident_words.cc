@@ -39,7 +39,7 @@ std::string UnseenText(const Finding& origin) {
     if (is("findings")) return ", or an op before it whose record is not here yet";
     if (is("launch")) return ", or an op of another launch: only clocks tell them apart";
   }
-  if (is("buffer")) return ", or a buffer that was bad before and was read together with it";
+  if (is("beside")) return ", or something else that was bad and was read together with it";
   if (origin.class_() == "external") {
     if (!origin.candidates().empty()) {
       const PossibleMaker& candidate = origin.candidates(0);

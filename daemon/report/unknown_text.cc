@@ -195,9 +195,11 @@ UnknownText DiedInBadStep() {
 
 UnknownText SkipNotExplained() {
   return {
-      "a GradScaler skipped an update for a NaN that may come of a result which was read in part "
-      "only; whether its scale was too large or the forward had made a bad value is unknown",
-      "run it again with `nanwatch run --level full`"};
+      "a GradScaler skipped an update for a NaN that nobody saw being made: by an op whose result "
+      "was read in part, or by code that calls no op; whether its scale was too large or the "
+      "forward had made a bad value is unknown",
+      "run it again with `nanwatch run --level full`, and look for kernels and numpy that write "
+      "into tensors"};
 }
 
 UnknownText SkipNotSeen() {

@@ -61,7 +61,7 @@ TEST(Masks, RowThatGoesBadIsNamedBesideABufferThatDidNoHarm) {
   const Finding origin = verdict.incidents(0).origin();
   EXPECT_EQ(origin.op(), "aten::div");
   EXPECT_FALSE(origin.exact());
-  EXPECT_THAT(origin.unseen(), testing::ElementsAre("buffer"));
+  EXPECT_THAT(origin.unseen(), testing::ElementsAre("beside"));
 }
 
 TEST(Masks, BufferWhoseRowsMoveOnIsExpected) {
@@ -92,6 +92,37 @@ TEST(Masks, BufferThatSpoiledALossIsNamedBesideWhatGoesBadLater) {
   const Verdict verdict = Correlate({run.Build()});
   EXPECT_EQ(verdict.incidents(0).origin().param(), "scale");
   EXPECT_TRUE(verdict.incidents(0).origin().exact());
+}
+
+// x = x.masked_fill(m, inf); torch.cat([x, torch.full(..., nan)], 1)[:, :4]
+TEST(Masks, InfThatIsLeftOfATensorWithNanIsNotOfTheNan) {
+  RunBuilder run;
+  run.Value(1).Scalar("aten::full").Nan(4);
+  run.Value(2).Scalar("aten::masked_fill").PosInf(2);
+  run.Value(3).Propagate("aten::cat").From(2).From(1).Output([] {
+    RecordTensor both;
+    both.set_numel(12);
+    both.set_nan(4);
+    both.set_pos_inf(2);
+    return both;
+  }());
+  run.Value(4).Propagate("aten::mean").From(3).PosInf(1, 1).NeedsGradient();
+  run.Pass(5).Root(4);
+  EXPECT_EQ(Correlate({run.Build()}).incidents(0).origin().op(), "aten::masked_fill");
+}
+
+TEST(Masks, PartOfWhatTwoFaultsWerePutIntoIsNotKnownForCertain) {
+  const auto origin = [](const std::string& op) {
+    RunBuilder run;
+    run.Value(1).Produce("aten::div").Nan(1);
+    run.Value(2).Produce("aten::sqrt").Nan(1);
+    run.Value(3).Propagate(op).From(1).From(2).Nan(2);
+    run.Value(4).Propagate("aten::mean").From(3).Nan(1, 1).NeedsGradient();
+    run.Pass(5).Root(4);
+    return Correlate({run.Build()}).incidents(0).origin();
+  };
+  EXPECT_FALSE(origin("aten::cat").exact());
+  EXPECT_TRUE(origin("aten::add").exact());
 }
 
 TEST(Masks, NegativeInfinityThatCameInAndIsNormalizedIsData) {

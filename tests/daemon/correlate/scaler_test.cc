@@ -21,6 +21,52 @@ TEST(Scaler, OverflowOfScaledGradientsThatIsSkippedIsExpected) {
   EXPECT_EQ(verdict.incidents(0).severity(), "info");
 }
 
+RecordTensor DataWithInf() {
+  RecordTensor data;
+  data.set_numel(8);
+  data.set_pos_inf(1);
+  data.set_finite_min(-0.2);
+  data.set_finite_max(0.4);
+  return data;
+}
+
+// A saturated unit hides it from the loss, and the slope of its weights is 0 * Inf.
+TEST(Scaler, DataThatWasBadBeforeTheForwardReadItIsNoOverflow) {
+  RunBuilder run;
+  run.Value(1)
+      .Propagate("aten::addmm")
+      .FromOutside(wire::Target::kInputData, "", wire::kHasPosInf)
+      .Input(DataWithInf())
+      .PosInf();
+  run.Value(2)
+      .Propagate("aten::mm")
+      .Backward("AddmmBackward0")
+      .FromOutside(wire::Target::kInputData, "", wire::kHasPosInf)
+      .Input(DataWithInf())
+      .Nan();
+  run.Pass(3).Leaf("fc.weight", 2);
+  run.ScalerSkip(4, 65536, 1);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.verdict(), "anomaly");
+  ASSERT_EQ(verdict.incidents_size(), 1);
+  EXPECT_EQ(verdict.incidents(0).origin().op(), "aten::addmm");
+}
+
+TEST(Scaler, NanThatNobodySawComingInIsNotKnownToBeAnOverflow) {
+  RunBuilder run;
+  run.Value(1)
+      .Propagate("aten::mm")
+      .Backward("AddmmBackward0")
+      .FromOutside(wire::Target::kInputData, "", wire::kHasNan)
+      .WriterUnseen()
+      .Nan();
+  run.Pass(2).Leaf("fc.weight", 1);
+  run.ScalerSkip(3, 65536, 1);
+  const Verdict verdict = Correlate({run.Build()});
+  EXPECT_EQ(verdict.verdict(), "unknown");
+  EXPECT_EQ(verdict.unknown_because(), "skip_not_explained");
+}
+
 // The level was lowered between the backward and the scaler's step.
 TEST(Scaler, GradientsOfAScaledLossWhoseUpdateNobodySawAreUnknown) {
   RunBuilder run;

@@ -362,25 +362,32 @@ class Oracle(TorchDispatchMode):
             before = [0 if kinds and tensor.untyped_storage()._cdata in self.unwritten else kinds
                       for tensor, kinds in zip(read, before)]
         where = None
-        sources = []
+        given = []  # what each tensor holds, and where that comes from
         for tensor, kinds in zip(read, before):
-            if kinds:
-                where = where or self.where()
-                for value in self.sources_of(tensor, kinds, where):
-                    if value not in sources:
-                        sources.append(value)
+            where = where or (self.where() if kinds else None)
+            given.append((kinds, self.sources_of(tensor, kinds, where) if kinds else []))
         try:
             out = func(*args, **kwargs)
         except Exception:
             # A list op writes one tensor after the other.
-            self.judge(op, where, sources, before, scalar_bad, written, func)
+            self.judge(op, where, given, scalar_bad, written, func)
             raise
         returned = [out] if isinstance(out, torch.Tensor) else [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
-        self.judge(op, where, sources, before, scalar_bad, [*written, *returned], func)
+        self.judge(op, where, given, scalar_bad, [*written, *returned], func)
         return out
 
-    def judge(self, op, where, sources, before, scalar_bad, outputs, func):
-        """What an op that was given `sources` has left in `outputs`."""
+    @staticmethod
+    def together(given):
+        """(kinds, sources) of several tensors."""
+        together = 0
+        values = []
+        for kinds, sources in given:
+            together |= kinds
+            values += [value for value in sources if value not in values]
+        return together, values
+
+    def judge(self, op, where, given, scalar_bad, outputs, func):
+        """What an op that was given tensors has left in `outputs`."""
         results, seen = [], set()
         for tensor in outputs:
             if id(tensor) not in seen:
@@ -389,9 +396,7 @@ class Oracle(TorchDispatchMode):
         for tensor in results:
             if self.unwritten and tensor.layout is torch.strided:
                 self.unwritten.pop(tensor.untyped_storage()._cdata, None)
-        kinds_in = 0
-        for kinds in before:
-            kinds_in |= kinds
+        kinds_in, sources = self.together(given)
         after = [kinds_of(tensor) for tensor in results]
         kinds_out = 0
         for kinds in after:
@@ -408,13 +413,16 @@ class Oracle(TorchDispatchMode):
             self.kills += 1  # seen, if nothing reads it
             return  # the value that came in is told already
         self.findings += 1
-        self.write(op, where, sources, kinds_in, scalar_bad, list(zip(results, after)), func)
+        self.write(op, where, given, scalar_bad, list(zip(results, after)), func)
 
-    def write(self, op, where, sources, kinds_in, scalar_bad, results, func):
+    def write(self, op, where, given, scalar_bad, results, func):
         """The op's bad results: one value, or one for each tensor of a list op."""
         in_groups = op.startswith(("_foreach", "_fused"))
         groups = [[result] for result in results] if in_groups else [results]
-        for group in groups:
+        # The i-th result of `_foreach_add(a, b)` is of the i-th of `a` and of `b`.
+        of_lists = op.startswith("_foreach") and len(given) % len(results) == 0
+        for i, group in enumerate(groups):
+            kinds_in, sources = self.together(given[i::len(results)] if of_lists else given)
             kinds = 0
             for _, each in group:
                 kinds |= each
