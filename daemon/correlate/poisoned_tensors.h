@@ -40,6 +40,10 @@ class PoisonedTensors {
   [[nodiscard]] int State() const { return state_; }
   // The origin of what made this long-lived tensor bad, if an earlier record says so; else -1.
   [[nodiscard]] int Inherited(const Record& record, uint32_t target, const std::string& name) const;
+  // The origin of this parameter's gradient, where it is bad; else -1.
+  [[nodiscard]] int GradientOf(const std::string& parameter) const {
+    return gradients_.Find(parameter);
+  }
   // Whether a parameter, a gradient or an optimizer's state is bad that has this origin.
   [[nodiscard]] bool Spoiled(int origin) const;
   // The origin of a bad gradient that an update may have applied to this parameter just before,

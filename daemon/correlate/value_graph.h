@@ -71,6 +71,7 @@ class ValueGraph {
   [[nodiscard]] bool IsIdleBuffer(int index, const Record& record) const;
   Best FromExternal(const Record& record, const RecordSource& source, int consumer);
   Best FromCollective(const Record& record, const RecordSource& source, int consumer);
+  [[nodiscard]] bool IsUncheckedUpdate(const Record& record) const;
   // The origin of an optimizer's state that the record's op has read, by what is known of it.
   [[nodiscard]] int StateRead(const Record& record, uint32_t target) const;
   Best Assumed(const Record& record) const;

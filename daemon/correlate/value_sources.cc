@@ -129,6 +129,11 @@ ValueGraph::Best ValueGraph::FromSource(const Record& record, const RecordSource
   return {UnseenOrigin(record, consumer, &source), -1, Because::kUnseen};
 }
 
+bool ValueGraph::IsUncheckedUpdate(const Record& record) const {
+  return record.has_value() && Has(record.value().flags(), wire::ValueRecord::kUnseenLevel) &&
+         IsIn(index_.FindSite(record.value().site()), wire::Phase::kOptimizer);
+}
+
 // Between two updates nothing is followed at level canary: an update finds its own state bad that
 // the one before has spoiled.
 int ValueGraph::StateRead(const Record& record, uint32_t target) const {
@@ -147,6 +152,11 @@ ValueGraph::Best ValueGraph::FromExternal(const Record& record, const RecordSour
   if (Is(source.target(), Target::kParameter) && Has(source.flags(), wire::Source::kWriterUnseen)) {
     const int applied = poison_.AppliedUnseen(record, source.name());
     if (applied >= 0) return {applied, -1, Because::kFromSource};
+  }
+  // At level canary an update finds bad what the pass before it may have read so.
+  if (Is(source.target(), Target::kParameter) && IsUncheckedUpdate(record)) {
+    const int of_pass = poison_.GradientOf(source.name());
+    if (of_pass >= 0) return {of_pass, -1, Because::kFromSource};
   }
   if (const int state = StateRead(record, source.target()); state >= 0) {
     return {state, -1, Because::kFromSource};

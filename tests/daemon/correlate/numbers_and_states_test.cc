@@ -133,5 +133,24 @@ TEST(OptimizerStates, NanThatMomentsOfAnInfiniteGradientMakeComesOfTheGradient) 
   EXPECT_THAT(verdict.incidents(0).reach(), ::testing::IsSupersetOf({"gradient", "parameter"}));
 }
 
+// A step of SAM: the parameters were moved to NaN before the forward, and the update adds to them.
+TEST(OptimizerStates, ParameterThatAnUpdateFindsBadAtLevelCanaryIsOfThePass) {
+  RunBuilder run;
+  run.Value(1).Propagate("torch.nn.Module.__call__").FromUnknown().Nan(8, 8).NeedsGradient();
+  run.Pass(2).Root(1).Number(1);
+  run.Value(3).Propagate("torch::autograd::AccumulateGrad").From(1).Nan(8, 8);
+  run.Pass(4).Number(2).Leaf("fc.weight", 3);
+  run.Value(5)
+      .Propagate("aten::add_")
+      .Optimizer("fc.weight")
+      .FromOutside(wire::Target::kParameter, "fc.weight")
+      .From(3)
+      .Flag(wire::ValueRecord::kUnseenLevel)
+      .WroteParameter("fc.weight")
+      .Nan(8, 8);
+  run.Update(6).Parameter("fc.weight", 5);
+  EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 1);
+}
+
 }  // namespace
 }  // namespace nanwatch
