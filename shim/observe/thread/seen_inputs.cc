@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/thread/seen_inputs.h"
 
+#include <cstring>
+
+#include "shim/observe/thread/location.h"
 #include "shim/observe/torch/op_families.h"
 #include "shim/observe/torch/storage_data.h"
 #include "shim/observe/torch/weak_storage.h"
@@ -14,13 +17,27 @@ bool HasGpuInput(const ThreadState* thread, const Frame& frame) noexcept {
   return false;
 }
 
-bool PutsBad(const ThreadState* thread, const Frame& frame) noexcept {
-  if (!frame.inputs_seen || !frame.op->in_place || (frame.op->families & kMoves) == 0) return false;
+namespace {
+
+// Besides what it writes.
+bool IsGivenBad(const ThreadState* thread, const Frame& frame) noexcept {
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (input.argument != 0 && input.kinds != 0) return true;
   }
   return false;
+}
+
+}  // namespace
+
+bool PutsBad(const ThreadState* thread, const Frame& frame) noexcept {
+  return frame.inputs_seen && frame.op->in_place && (frame.op->families & kMoves) != 0 &&
+         IsGivenBad(thread, frame);
+}
+
+bool AddsBadGradient(const ThreadState* thread, const Frame& frame) noexcept {
+  return frame.inputs_seen && std::strcmp(frame.op->name, "aten::add_") == 0 &&
+         LocationOf(thread).phase == wire::Phase::kBackward && IsGivenBad(thread, frame);
 }
 
 void DropInputs(ThreadState* thread, Frame& frame) noexcept {

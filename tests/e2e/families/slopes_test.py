@@ -81,6 +81,30 @@ class Slopes(WatchedProgramTest):
         self.assert_anomaly(with_layer("return h * torch.exp(torch.log(h.abs() * given[0]) / 3)", **ZERO_ROW), op="aten::div",
                             autograd_node="LogBackward0", layer="odd", step=3, **BACKWARD)
 
+    # Its gradient is added to the sum of the others', which were made after it.
+    def test_the_first_of_some_roots_whose_gradients_are_added_up(self):
+        self.assert_anomaly("""
+import torch, torch.nn as nn
+torch.manual_seed(0)
+class Root(nn.Module):
+    def forward(self, z):
+        return z.sqrt()
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.near, self.far = nn.Linear(4, 4), Root(), Root()
+    def forward(self, x, factor):
+        z = self.fc(x).square() * factor + (factor != 0)
+        moved = z * 1
+        return self.near(z) + self.near(z) + self.far(moved)
+model = Net()
+opt = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(4):
+    opt.zero_grad()
+    model(torch.randn(3, 4), float(step != 2)).mean().backward()
+    opt.step()
+""", op="aten::div", layer="far", step=2, **BACKWARD)
+
     def test_arc_tangent_of_two_zeros_is_repaired_by_torch(self):
         self.assert_no_alarm(with_layer("z = h * given[0]\nreturn h + torch.atan2(z[:, :1], z[:, 1:2])", **ZERO_ROW))
 

@@ -635,6 +635,8 @@ class Oracle(TorchDispatchMode):
             told["op"] = [c.op for c in value.consumers]
             told["layer"] = [c.layer for c in value.consumers]
             told["phase"] = [c.phase for c in value.consumers]
+            # What is copied into a parameter may be called that.
+            told["layer"] += [c.param.rpartition(".")[0] for c in value.consumers if c.param]
         if value.kind in ("parameter", "buffer"):
             told["layer"] = [value.param.rpartition(".")[0]]
         if value.kind == "optimizer":
