@@ -28,6 +28,8 @@ from passage import Passage
 
 HOSTS = 3
 ROUNDS = 50 if os.environ.get("NANWATCH_FAULTS_LONG") else 3
+# Records that a host commits in a round, at most: an outbox is bounded, and what stands still for long fills it.
+LOAD = 2_000
 SEED = int(os.environ.get("NANWATCH_FAULTS_SEED") or random.randrange(1 << 30))
 
 
@@ -44,6 +46,7 @@ class Scene:
         self.passage = Passage(self.gatherer.port, context)
         self.hosts = [Host(nonce, self.folder, self.passage.url, self.gatherer.token_file, *options) for nonce in range(1, HOSTS + 1)]
         self._counts = {host: 0 for host in self.hosts}
+        self._began = dict(self._counts)  # with this round
         self._locks = {host: threading.Lock() for host in self.hosts}
         self._loading = threading.Event()
         self._ended = False
@@ -56,7 +59,8 @@ class Scene:
             self._loading.wait()
             with self._locks[host]:
                 try:
-                    self._counts[host] = host.put(5)
+                    if self._counts[host] - self._began[host] < LOAD:
+                        self._counts[host] = host.put(5)
                 except (OSError, ValueError):
                     pass  # it was killed meanwhile
             self.wait(0.02)
@@ -92,6 +96,7 @@ class Scene:
             self.passage.target = self.gatherer.port
 
     def round(self, fault):
+        self._began = dict(self._counts)
         self._loading.set()
         self.moment()
         fault(self)
