@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "shim/classify/recent_values.h"
+#include "shim/observe/thread/location.h"
 #include "shim/observe/thread/seen_inputs.h"
 #include "shim/observe/torch/op_families.h"
 #include "shim/observe/torch/tensor_stats.h"
@@ -64,8 +65,8 @@ bool IsRestOfPut(const Finding& finding) {
 bool IsUnchanged(const ThreadState* thread, const Frame& frame, const BadOutput& output,
                  KnownBad& known_bad) noexcept {
   if (!frame.op->in_place || PutsBad(thread, frame)) return false;
-  // Each gradient may have become bad by itself, and the earlier one is to blame.
-  if (AddsBadGradient(thread, frame)) return false;
+  // Each of two gradients may have become bad by itself, and the earlier one is to blame.
+  if (AddsBad(thread, frame) && LocationOf(thread).phase == wire::Phase::kBackward) return false;
   const Counted counted = Count(output.tensor, known_bad);
   return counted.known != 0 && counted.now == counted.known &&
          counted.now_kinds == counted.known_kinds;

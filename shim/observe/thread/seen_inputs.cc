@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "shim/observe/thread/location.h"
 #include "shim/observe/torch/op_families.h"
 #include "shim/observe/torch/storage_data.h"
 #include "shim/observe/torch/weak_storage.h"
@@ -35,9 +34,9 @@ bool PutsBad(const ThreadState* thread, const Frame& frame) noexcept {
          IsGivenBad(thread, frame);
 }
 
-bool AddsBadGradient(const ThreadState* thread, const Frame& frame) noexcept {
+bool AddsBad(const ThreadState* thread, const Frame& frame) noexcept {
   return frame.inputs_seen && std::strcmp(frame.op->name, "aten::add_") == 0 &&
-         LocationOf(thread).phase == wire::Phase::kBackward && IsGivenBad(thread, frame);
+         IsGivenBad(thread, frame);
 }
 
 void DropInputs(ThreadState* thread, Frame& frame) noexcept {

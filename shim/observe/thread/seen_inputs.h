@@ -25,8 +25,8 @@ inline bool Overlap(const InputSeen& a, const InputSeen& b) noexcept {
 // there.
 bool PutsBad(const ThreadState* thread, const Frame& frame) noexcept;
 
-// Whether a gradient is added in place to another of the same tensor, and is bad.
-bool AddsBadGradient(const ThreadState* thread, const Frame& frame) noexcept;
+// Whether something bad is added in place.
+bool AddsBad(const ThreadState* thread, const Frame& frame) noexcept;
 
 // What was bad in this memory is no more: it was written over.
 void ForgetBad(BadValues& bad_values, const InputSeen& written) noexcept;
