@@ -176,7 +176,7 @@ class Observer {
   ScalarReads scalar_reads{
       {segment, records, recent_values, poison, read_numbers, loss_roots, compiled_writes}};
   SourceFinder source_finder{{known_bad, external_values, collective_results, recent_values,
-                              python->names(), level, progress, gpu_events}};
+                              python->names(), level, progress, gpu_events, poison}};
   StackedValues stacked_values{bad_values};
   PickedValues picked_values{bad_values};
   OpJudge op_judge{*python,       source_finder, stacked_values, picked_values, read_numbers,

@@ -9,6 +9,7 @@
 #include "shim/observe/events/fact_sink.h"
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/level_state.h"
+#include "shim/observe/events/poison.h"
 #include "shim/observe/events/step_clock.h"
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/thread/seen_inputs.h"
@@ -128,6 +129,10 @@ void SourceFinder::AddUnknownInput(ThreadState* thread, const UnknownInput& inpu
       return;
     }
     const Target target = named != nullptr ? TargetOf(*named) : Target::kInputData;
+    if (!input.is_of_python && uses_.external.MayHaveUnseenWriter(plain, target) &&
+        AddLeftByPoison(input.kinds, input.argument, sources)) {
+      return;
+    }
     using Writer = ExternalValues::Writer;
     uses_.external.Remember(plain, target, named != nullptr ? named->name : "",
                             input.is_of_python ? Writer::kKnown : Writer::kMayBeUnseen);
@@ -271,6 +276,20 @@ bool SourceFinder::AddUnread(const BadEntry& entry, uint8_t kinds, uint8_t argum
   source.input = argument;
   sources->Add(source, entry.value.index);
   sources->unread = true;
+  return true;
+}
+
+bool SourceFinder::AddLeftByPoison(uint8_t kinds, uint8_t argument, Sources* sources) noexcept {
+  const Poison::Last last = uses_.poison.last();
+  if (last.value.ticket == 0) return false;
+  Source source{};
+  source.kind = static_cast<uint8_t>(SourceKind::kValue);
+  source.site = last.site;
+  source.value = last.value.ticket;
+  source.kinds = kinds;
+  source.input = argument;
+  sources->Add(source, last.value.index);
+  sources->assumed = true;
   return true;
 }
 

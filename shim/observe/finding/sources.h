@@ -19,6 +19,7 @@ class ExternalValues;
 class KnownBad;
 class LateFacts;
 class LevelState;
+class Poison;
 class RecentValues;
 class StepClock;
 
@@ -35,6 +36,7 @@ class SourceFinder {
     LevelState& level;
     StepClock& clock;
     LateFacts& late;
+    Poison& poison;
   };
   explicit SourceFinder(const Uses& uses) noexcept : uses_(uses) {}
 
@@ -56,6 +58,10 @@ class SourceFinder {
   // no op is known to have written it, is taken for what was bad before; false: nothing was.
   bool AddForgotten(const Location& place, uint8_t kinds, uint8_t argument,
                     Sources* sources) noexcept;
+
+  // While parameters were bad nothing was followed (poison.h). What an op has read that was in memory
+  // of torch's own is taken for what came of them; false: they never were.
+  bool AddLeftByPoison(uint8_t kinds, uint8_t argument, Sources* sources) noexcept;
 
   // An op whose inputs nobody read is taken to have read this value. False: no ops have made it, or
   // they are not known any more.

@@ -29,6 +29,15 @@ void PoisonWatch::Settle() noexcept {
   // On the CPU whoever made it so looks for the end of it, too.
   if (uses_.poison.Blind() && !uses_.late.On()) return;
   if (uses_.poison.Settle(uses_.python.names()) != Poison::Change::kEntered) return;
+  Poison::Last last;
+  uses_.bad_values.ForEach(
+      [](void* context, const BadEntry& entry) {
+        auto& newest = *static_cast<Poison::Last*>(context);
+        if (entry.site != 0 && entry.value.ticket > newest.value.ticket)
+          newest = {entry.value, entry.site};
+      },
+      &last);
+  uses_.poison.SetLast(last);
   uses_.bad_values.Reset();
   uses_.tracking.Disarm();
 }

@@ -40,9 +40,11 @@ class ExternalValues {
   // A parameter or buffer that was read and is bad, as a source with its kinds.
   [[nodiscard]] wire::Source SourceOf(const NamedTensor& named, const NamedReading& bad) noexcept;
 
- private:
+  // Whether code that nobody observes may have written what is bad in it: what comes into the
+  // program comes with its memory.
   [[nodiscard]] bool MayHaveUnseenWriter(const PlainTensor& tensor, wire::Target target) noexcept;
 
+ private:
   ProcessSegment& segment_;
   KnownBad& known_bad_;
   SharedFiles& shared_files_;

@@ -240,6 +240,35 @@ for fold in folds: fold.join()
         incident = self.assert_anomaly(NET + text, exact=False, **DIV)
         self.assertIn("turns", incident["origin"]["unseen"])
 
+    # Its modules are gone, and a model that is good has trained since.
+    def test_weights_of_a_ruined_model_that_are_used_later_are_of_the_same_incident(self):
+        for keep in ("model.state_dict()", "{name: value.clone() for name, value in model.state_dict().items()}"):
+            with self.subTest(keep):
+                verdict = self.verdict_of(f"""
+import torch, torch.nn as nn
+torch.manual_seed(0)
+def train(spoil):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(5):
+        x = torch.ones(8, 4) * float(not spoil or step != 2)
+        optimizer.zero_grad()
+        model(x.log()).square().mean().backward()
+        optimizer.step()
+    return {keep}
+kept = train(True)
+train(False)
+model = nn.Linear(4, 1)
+model.load_state_dict(kept)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(3):
+    optimizer.zero_grad()
+    model(torch.ones(8, 4)).square().mean().backward()
+    optimizer.step()
+""")
+                told = [i["origin"]["op"] for i in verdict["incidents"] if i["severity"] != "info"]
+                self.assertEqual(told, ["aten::log"])
+
     def test_a_bad_checkpoint_after_a_training_is_the_parameter_and_no_batch(self):
         text = """
 import io

@@ -224,8 +224,8 @@ class ObservedTraining {
   LossRoots loss_roots;
   ScalarReads scalar_reads{
       {segment, records, recent, poison, read_numbers, loss_roots, compiled_writes}};
-  SourceFinder sources{
-      {known_bad, external, collective_results, recent, python.names(), level, progress, late}};
+  SourceFinder sources{{known_bad, external, collective_results, recent, python.names(), level,
+                        progress, late, poison}};
   StackedValues stacked_values{bad_values};
   PickedValues picked_values{bad_values};
   OpJudge judge{python,        sources,  stacked_values, picked_values, read_numbers,
