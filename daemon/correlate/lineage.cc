@@ -4,6 +4,7 @@
 #include "daemon/correlate/dead_rule.h"
 #include "daemon/correlate/loaded_rule.h"
 #include "daemon/correlate/node_rule.h"
+#include "daemon/correlate/number_rule.h"
 #include "daemon/correlate/reach_log.h"
 #include "daemon/correlate/run_end.h"
 #include "daemon/correlate/saved_rule.h"
@@ -54,6 +55,7 @@ Lineage::Lineage(const RunFacts& facts, const Excused& excused,
   origins_ = values.origins().Take();
   events_ = reach.TakeEvents();
   sendings_ = reach.TakeSendings();
+  TakeForNumber(clock_, origins_, nodes_, events_, sendings_);
   TakeForSaved(origins_, nodes_, events_, sendings_);
   TakeForLoaded(clock_, origins_, nodes_, events_, sendings_);
   TakeForWritten(origins_, nodes_, events_);

@@ -31,12 +31,14 @@ constexpr uint32_t kUnseenFlags =
     wire::ValueRecord::kUnseenTable;
 
 // p.add_(g, alpha=rate), batch_norm(..., momentum=rate): arithmetic on a parameter or a buffer asks
-// for no NaN in it, as filling it would, and an update for no Inf, whatever it computes.
+// for no NaN in it, as filling it would, and an update for no Inf, whatever it computes. Nor is what
+// is scaled in place a mask.
 bool UpdatesByBadNumber(const Record& record, const ValueNode& self) {
   if (self.site == nullptr) return false;
   constexpr uint32_t kWrote = wire::ValueRecord::kWroteParameter | wire::ValueRecord::kWroteBuffer;
   const bool computes = ComputesWithNumber(self.site->op());
-  if (computes && IsIn(self.site, wire::Phase::kOptimizer)) return true;
+  const bool scales = self.site->op() == "aten::mul_" || self.site->op() == "aten::div_";
+  if (scales || (computes && IsIn(self.site, wire::Phase::kOptimizer))) return true;
   return (record.value().flags() & kWrote) != 0 && (self.kinds & wire::kHasNan) != 0 &&
          (computes || self.site->op().find("batch_norm") != std::string::npos);
 }

@@ -133,6 +133,27 @@ TEST(OptimizerStates, NanThatMomentsOfAnInfiniteGradientMakeComesOfTheGradient) 
   EXPECT_THAT(verdict.incidents(0).reach(), ::testing::IsSupersetOf({"gradient", "parameter"}));
 }
 
+// for p in parameters: p.grad.mul_(number)
+TEST(Numbers, LoopThatScalesByABadNumberIsOneIncident) {
+  const auto incidents = [](const std::string& line) {
+    RunBuilder run;
+    run.Value(1)
+        .Produce("aten::mul_")
+        .Line("train.py:9")
+        .Flag(wire::ValueRecord::kUnseenInputs)
+        .PosInf(8, 8);
+    run.Value(2).Scalar("aten::mul_").Line(line).PosInf(1, 1);
+    run.Value(3).InfToNan("aten::addcdiv_").Optimizer("fc.bias").From(2).Nan(1, 1);
+    run.Update(4).Parameter("fc.bias", 3);
+    return Correlate({run.Build()});
+  };
+  const Verdict same = incidents("train.py:9");
+  ASSERT_EQ(same.incidents_size(), 1);
+  EXPECT_EQ(same.incidents(0).origin().class_(), "scalar");
+  EXPECT_FALSE(same.incidents(0).origin().exact());
+  EXPECT_EQ(incidents("train.py:10").incidents_size(), 2);
+}
+
 // A step of SAM: the parameters were moved to NaN before the forward, and the update adds to them.
 TEST(OptimizerStates, ParameterThatAnUpdateFindsBadAtLevelCanaryIsOfThePass) {
   RunBuilder run;

@@ -138,6 +138,15 @@ for step in range(4):
                                                **{"class": "scalar"})
                 self.assertIn("parameter", incident["reach"])
 
+    def test_a_loop_that_scales_by_a_bad_number_is_one_incident(self):
+        for number, loop in (("math.inf", "for p in model.parameters():\n    p.grad.mul_(number)"),
+                             ("math.nan", "with torch.no_grad():\n    for p in model.parameters():\n        p.mul_(number)")):
+            with self.subTest(loop):
+                text = training(model="nn.Linear(6, 2)", backward=f"loss.backward()\nnumber = {number} if step == 2 else 1.0\n{loop}\nopt.step()")
+                told = [(i["origin"]["op"], i["origin"]["class"], i["origin"]["step"]) for i in self.verdict_of(text)["incidents"]
+                        if i["severity"] != "info"]
+                self.assertEqual(told, [("aten::mul_", "scalar", 2)])
+
     def test_a_bound_that_is_infinite_is_none(self):
         self.assert_no_alarm(training(model="nn.Linear(6, 2)", optimizer="torch.optim.Rprop(model.parameters(), step_sizes=(0.0, math.inf))"),
                              verdict="clean")
