@@ -84,7 +84,10 @@ std::string_view MeaningOfUnchecked(const std::string& name) {
 }
 
 std::string OverheadText(const Coverage& coverage) {
-  if (!coverage.has_overhead_percent()) return "overhead not measured";
+  if (!coverage.has_overhead_percent()) {
+    return StepsOffToMeasure(coverage) > 0 ? "overhead not measured: too few comparisons"
+                                           : "overhead not measured";
+  }
   const std::string text = fmt::format("overhead {:.1f} %", coverage.overhead_percent());
   if (coverage.overhead_interval_size() != 2) return text;
   return fmt::format("{} ({:.1f} .. {:.1f})", text, coverage.overhead_interval(0),

@@ -487,6 +487,16 @@ TEST(TextReport, UnknownOriginOfABadParameterIsNotDressedUp) {
   EXPECT_THAT(report, HasSubstr("--level full"));
 }
 
+TEST(TextReport, WhatBelongsTogetherOfATensorStaysOnOneLine) {
+  const Verdict verdict = Diagnose({MaskedRow()});
+  for (int width = 44; width <= 120; ++width) {
+    const std::string report = TextReport(verdict, {.width_columns = width});
+    EXPECT_THAT(report, HasSubstr("first at [3, 0, 0, 0]\n")) << width;
+    EXPECT_THAT(report, HasSubstr("finite -3.125 .. 2.9\n")) << width;
+    EXPECT_THAT(report, Not(HasSubstr(" \n"))) << width;
+  }
+}
+
 TEST(TextReport, CleanSaysWhatWasWatched) {
   RunFacts facts = RunBuilder().Build();
   facts.mutable_state()->mutable_clocks()->set_optimizer_steps(0, 200);
@@ -578,7 +588,9 @@ TEST(TextReport, CleanSaysWhichStepsWereOffToMeasureTheOverhead) {
                                            "measure the overhead), 900 tensors"));
   EXPECT_THAT(report, Not(HasSubstr("idle")));
   EXPECT_THAT(report, Not(HasSubstr("kind of tensor")));
+  EXPECT_THAT(Unwrapped(report), HasSubstr("overhead not measured: too few comparisons"));
   const std::string coverage = CoverageReport(Diagnose({facts}));
+  EXPECT_THAT(coverage, HasSubstr("not measured: too few comparisons\n"));
   EXPECT_THAT(coverage, Not(HasSubstr("at level idle")));
   EXPECT_THAT(coverage, HasSubstr("48   steps, not tensors: nanwatch had switched its checks off "
                                   "to measure its own cost\n"));
