@@ -20,7 +20,6 @@ constexpr int kSummariesMax = 6;
 constexpr int kRuleProblemsMax = 3;
 constexpr size_t kRuleProblemColumnsMax = 240;
 constexpr size_t kCommandColumnsMax = 200;
-constexpr int kRanksNamedMax = 16;
 
 enum class Colour { kRed, kYellow, kGreen };
 
@@ -112,24 +111,10 @@ std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
   return rows;
 }
 
-// "0; the same on 7 others: 1, 2, 3, 4, 5, 6, 7".
-std::string RanksRow(const Incident& incident, int width) {
-  const int others = incident.ranks_size() - 1;
-  if (others < 1) return "";
-  std::string named;
-  for (const int32_t rank : incident.ranks()) {
-    if (others <= kRanksNamedMax && rank != incident.origin().rank())
-      named += (named.empty() ? ": " : ", ") + std::to_string(rank);
-  }
-  return Row("ranks",
-             std::to_string(incident.origin().rank()) + "; the same on " +
-                 Counted(static_cast<uint64_t>(others), "other") + named,
-             width);
-}
-
 // The other incidents that are not expected, a line each.
 std::string MoreRows(const Verdict& verdict, int width) {
-  std::string rows = RanksRow(verdict.incidents(0), width);
+  const Incident& first = verdict.incidents(0);
+  std::string rows = first.ranks_size() > 1 ? Row("ranks", RanksText(first), width) : "";
   int shown = 0;
   int more = 0;
   for (int i = 1; i < verdict.incidents_size(); ++i) {
