@@ -142,7 +142,10 @@ std::string CoverageReport(const Verdict& verdict) {
     text += Line("step summaries lost", Grouped(coverage.step_summaries_lost()), kSummariesLost);
   const std::string overhead = OverheadText(coverage);
   text += Line("overhead", overhead.substr(overhead.find(' ') + 1));
-  if (coverage.unchecked().empty()) return text + "every tensor was checked\n";
+  if (coverage.unchecked().empty()) {
+    return text + (coverage.tensors_checked() > 0 ? "every tensor was checked\n"
+                                                  : "no tensor was checked\n");
+  }
   text += "\ntensors not checked:\n";
   const std::map<std::string, uint64_t> sorted(coverage.unchecked().begin(),
                                                coverage.unchecked().end());

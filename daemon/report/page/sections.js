@@ -8,7 +8,7 @@ function verdictSection(page) {
   const rows = [["Where", where], ["Why", why], ["Seen", evidence], ["What to do", remedy === "" && word !== "ANOMALY" ? "nothing" : remedy]].filter(([, text]) => text);
   return el("section", {id: "verdict", class: "verdict " + word, "aria-labelledby": "verdict-title", tabindex: -1},
     el("p", {class: "word"}, `${SIGNS[word] || "?"} ${word}`),
-    el("h1", {id: "verdict-title"}, foreign(sentence.charAt(0).toUpperCase() + sentence.slice(1) + ".")),
+    el("h1", {id: "verdict-title"}, foreign(sentence.charAt(0).toUpperCase() + sentence.slice(1) + (page.live && word === "CLEAN" ? " so far." : "."))),
     el("dl", null, rows.flatMap(([label, text]) => [el("dt", null, label), el("dd", null, foreign(text))])));
 }
 
@@ -87,7 +87,7 @@ function coverageSection(coverage) {
   return section("coverage", "What was checked, and what was not", pairs(coverage.rows),
     coverage.unchecked.length
       ? table("Not checked", [{title: "Reason"}, {title: "Count", number: true}, {title: "What it means"}], coverage.unchecked.map((row) => [row.reason, row.count, row.meaning]))
-      : el("p", null, "Every tensor was checked."),
+      : el("p", null, coverage.tensors_checked > 0 ? "Every tensor was checked." : "No tensor was checked."),
     coverage.rule_problems.length ? el("ul", null, coverage.rule_problems.map((problem) => el("li", null, foreign(problem)))) : null);
 }
 

@@ -505,6 +505,26 @@ TEST(TextReport, CleanSaysWhatWasWatched) {
             "watched   200 steps, 900 tensors, 0 records lost; overhead not measured\n");
 }
 
+TEST(TextReport, OfAJobThatStillRunsSaysSo) {
+  Verdict verdict = Diagnose({RunBuilder().Build()});
+  verdict.set_verdict("clean");
+  verdict.mutable_run()->set_host("node7");
+  verdict.mutable_run()->set_started_at("2026-11-23T21:40:02.123Z");
+  const std::string live = TextReport(verdict, {.live = true});
+  EXPECT_THAT(live, HasSubstr("no non-finite value so far\n"));
+  EXPECT_THAT(live, HasSubstr("\nruns      on node7, since 2026-11-23 21:40:02 UTC"));
+  const std::string ended = TextReport(verdict, TextOptions());
+  EXPECT_THAT(ended, Not(HasSubstr("so far")));
+  EXPECT_THAT(ended, HasSubstr("\nran       on node7, 2026-11-23 21:40:02 UTC"));
+}
+
+TEST(TextReport, NothingCheckedIsNotEverythingChecked) {
+  Verdict verdict;
+  EXPECT_THAT(CoverageReport(verdict), HasSubstr("no tensor was checked\n"));
+  verdict.mutable_coverage()->set_tensors_checked(1);
+  EXPECT_THAT(CoverageReport(verdict), HasSubstr("every tensor was checked\n"));
+}
+
 TEST(TextReport, CallersOfTheLineStandBelowIt) {
   RunBuilder run;
   run.Value(1)

@@ -225,6 +225,18 @@ class Pages(unittest.TestCase):
         self.assertIn("CLEAN", self.browser.evaluate("document.querySelector('.verdict').textContent"))
         self.assertNotIn("origin", self.sections())
 
+    def test_a_job_that_still_runs_is_clean_so_far(self):
+        self.show("clean")
+        title = "verdictSection({...PAGE, live: LIVE}).querySelector('h1').textContent".replace("PAGE", "JSON.parse(document.getElementById('page-data').textContent)")
+        self.assertEqual(self.browser.evaluate(title.replace("LIVE", "true")), "No non-finite value so far.")
+        self.assertEqual(self.browser.evaluate(title.replace("LIVE", "false")), "No non-finite value.")
+
+    def test_nothing_checked_is_not_everything_checked(self):
+        self.show("clean")
+        coverage = "coverageSection({rows: [], unchecked: [], tensors_checked: COUNT, rule_problems: []}).textContent"
+        self.assertIn("No tensor was checked.", self.browser.evaluate(coverage.replace("COUNT", "0")))
+        self.assertIn("Every tensor was checked.", self.browser.evaluate(coverage.replace("COUNT", "7")))
+
     def test_sixty_four_ranks_are_sixty_four_rows(self):
         self.show("ranks")
         self.browser.evaluate("document.querySelector('#strip details').open = true")
