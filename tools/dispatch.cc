@@ -47,7 +47,9 @@ std::string Footer() {
          "that of the\n"
          "  database and logs (default ~/.local/state/nanwatch/HOST); NANWATCH_JOB, "
          "NANWATCH_LEVEL,\n"
-         "  NANWATCH_BUDGET, NANWATCH_IGNORE, NANWATCH_LOG; NO_COLOR.";
+         "  NANWATCH_BUDGET, NANWATCH_IGNORE, NANWATCH_LOG; NANWATCH_CONFIG, a nanwatch.toml with "
+         "the same\n"
+         "  settings ('nanwatch config' shows which hold); NO_COLOR.";
 }
 
 bool IsVerb(const std::vector<std::string>& words) {

@@ -6,9 +6,12 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <memory>
+#include <sstream>
 #include <string>
 
 namespace nanwatch {
+
+inline constexpr size_t kHelpColumnsMax = 100;
 
 class HelpLayout final : public CLI::Formatter {
  public:
@@ -28,8 +31,31 @@ class HelpLayout final : public CLI::Formatter {
     const std::string type = option->get_type_name();
     return option->get_type_size() == 0 ? "" : " " + type.substr(0, type.find(':'));
   }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return Wrapped(option->get_description());
+  }
+  std::string make_subcommand(const CLI::App* verb) const override {
+    std::ostringstream line;
+    CLI::detail::format_help(line, verb->get_display_name(true), Wrapped(verb->get_description()),
+                             get_column_width());
+    return line.str();
+  }
 
  private:
+  // Lines that end within kHelpColumnsMax; CLI11 indents each.
+  std::string Wrapped(const std::string& text) const {
+    std::istringstream words(text);
+    std::string lines;
+    size_t column = 0;
+    for (std::string word; words >> word; column += word.size()) {
+      const bool fits = column + 1 + word.size() <= kHelpColumnsMax - get_column_width();
+      if (!lines.empty()) lines += fits ? ' ' : '\n';
+      column = fits && !lines.empty() ? column + 1 : 0;
+      lines += word;
+    }
+    return lines;
+  }
+
   std::string usage_;
 };
 

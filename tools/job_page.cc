@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/job_page.h"
 
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +9,7 @@
 #include "daemon/ingest/run_batch.h"
 #include "daemon/report/page/html_page.h"
 #include "daemon/report/text_report.h"
+#include "tools/job_verdict.h"
 #include "tools/source_lines.h"
 
 namespace nanwatch {
@@ -40,13 +40,13 @@ PageFacts PageFactsOf(const std::string& job, const std::vector<RunFacts>& facts
           .job = job,
           .made_at = FormatUtc(SystemClock().real_ns()),
           .version = NANWATCH_VERSION,
-          .live = std::any_of(facts.begin(), facts.end(),
-                              [](const RunFacts& run) { return !run.state().ended(); })};
+          .live = StillRuns(facts)};
 }
 
 std::string PageFile(const PageFacts& facts) {
-  return HtmlPage(PageDocument(facts),
-                  {.nonce = NewNonce(), .plain_text = TextReport(facts.verdict, TextOptions())});
+  return HtmlPage(
+      PageDocument(facts),
+      {.nonce = NewNonce(), .plain_text = TextReport(facts.verdict, {.live = facts.live})});
 }
 
 }  // namespace nanwatch

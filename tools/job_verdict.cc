@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/job_verdict.h"
 
+#include <algorithm>
+
 #include "tools/exit_codes.h"
 
 namespace nanwatch {
@@ -42,6 +44,11 @@ Diagnosed DiagnosisOfJob(const std::vector<RunFacts>& facts, const std::optional
     SetEnd(*verdict.mutable_run(), *exit);
   }
   return diagnosed;
+}
+
+bool StillRuns(const std::vector<RunFacts>& facts) {
+  return std::any_of(facts.begin(), facts.end(),
+                     [](const RunFacts& run) { return !run.state().ended(); });
 }
 
 int CheckExitCode(const Verdict& verdict) {

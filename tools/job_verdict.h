@@ -20,6 +20,9 @@ namespace nanwatch {
                                        const std::optional<JobExit>& exit,
                                        const DiagnosisRequest& request);
 
+// A process of the job has not ended.
+[[nodiscard]] bool StillRuns(const std::vector<RunFacts>& facts);
+
 // `report --check`: kExitOk, kExitAnomaly or kExitCannotTell.
 [[nodiscard]] int CheckExitCode(const Verdict& verdict);
 

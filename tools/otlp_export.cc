@@ -280,12 +280,14 @@ void AddTotals(const Subject& subject, const Verdict& verdict, otlp::ScopeMetric
   totals.Add(LostRecords(state) + state.steps_lost() + state.stats_lost());
   totals.Begin("nanwatch.unchecked", "{tensor}", "Tensors that were not checked");
   uint64_t reasons = 0;
-  for (int i = 0; i < state.unchecked_size(); ++i) {
-    if (state.unchecked(i) == 0) continue;
+  const auto add = [&](const std::string& reason, uint64_t count) {
+    if (count == 0) return;
     ++reasons;
-    AddText(*totals.Add(state.unchecked(i)).mutable_attributes(), "nanwatch.reason",
-            UncheckedName(static_cast<uint32_t>(i)));
-  }
+    AddText(*totals.Add(count).mutable_attributes(), "nanwatch.reason", reason);
+  };
+  for (int i = 0; i < state.unchecked_size(); ++i)
+    add(UncheckedName(static_cast<uint32_t>(i)), state.unchecked(i));
+  add(kUncheckedToMeasure, state.steps_off());
   if (reasons == 0) metrics.mutable_metrics()->RemoveLast();
 }
 

@@ -72,7 +72,7 @@ struct ReportOptions {
   HttpClientOptions fleet;  // url "": this host
 };
 
-std::string Render(const ReportOptions& options, const Diagnosed& diagnosed) {
+std::string Render(const ReportOptions& options, const Diagnosed& diagnosed, bool live = false) {
   const Verdict& verdict = diagnosed.verdict;
   if (options.explain > 0) {
     return options.json ? JsonExplanation(diagnosed.explanation)
@@ -83,6 +83,7 @@ std::string Render(const ReportOptions& options, const Diagnosed& diagnosed) {
   return TextReport(verdict,
                     {.color = WantsColor(STDOUT_FILENO),
                      .width_columns = ReportColumns(STDOUT_FILENO),
+                     .live = live,
                      .source_path = options.fleet.url.empty() ? SourcePathOf(verdict) : ""});
 }
 
@@ -210,7 +211,7 @@ int Report(const ReportOptions& options) {
     return kExitFailed;
   }
   const int printed = options.html.empty()
-                          ? PrintAndExit(Render(options, diagnosed), kExitOk)
+                          ? PrintAndExit(Render(options, diagnosed, StillRuns(facts)), kExitOk)
                           : WritePage(options, PageFactsOf(*job, facts, verdict, observations));
   if (!options.html.empty() && printed != kExitOk) return printed;
   return options.check ? CheckExitCode(verdict) : printed;

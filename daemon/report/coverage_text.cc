@@ -84,7 +84,10 @@ std::string_view MeaningOfUnchecked(const std::string& name) {
 }
 
 std::string OverheadText(const Coverage& coverage) {
-  if (!coverage.has_overhead_percent()) return "overhead not measured";
+  if (!coverage.has_overhead_percent()) {
+    return StepsOffToMeasure(coverage) > 0 ? "overhead not measured: too few comparisons"
+                                           : "overhead not measured";
+  }
   const std::string text = fmt::format("overhead {:.1f} %", coverage.overhead_percent());
   if (coverage.overhead_interval_size() != 2) return text;
   return fmt::format("{} ({:.1f} .. {:.1f})", text, coverage.overhead_interval(0),
@@ -139,7 +142,10 @@ std::string CoverageReport(const Verdict& verdict) {
     text += Line("step summaries lost", Grouped(coverage.step_summaries_lost()), kSummariesLost);
   const std::string overhead = OverheadText(coverage);
   text += Line("overhead", overhead.substr(overhead.find(' ') + 1));
-  if (coverage.unchecked().empty()) return text + "every tensor was checked\n";
+  if (coverage.unchecked().empty()) {
+    return text + (coverage.tensors_checked() > 0 ? "every tensor was checked\n"
+                                                  : "no tensor was checked\n");
+  }
   text += "\ntensors not checked:\n";
   const std::map<std::string, uint64_t> sorted(coverage.unchecked().begin(),
                                                coverage.unchecked().end());

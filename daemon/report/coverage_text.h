@@ -20,7 +20,7 @@ inline constexpr std::string_view kSummariesLost =
 // What a reason of Coverage.unchecked means.
 [[nodiscard]] std::string_view MeaningOfUnchecked(const std::string& reason);
 
-// "overhead 1.2 % (0.8 .. 1.9)", "overhead not measured".
+// "overhead 1.2 % (0.8 .. 1.9)", or that it was not measured.
 [[nodiscard]] std::string OverheadText(const Coverage& coverage);
 
 // Steps at this level. Those that were off to measure the overhead count as idle ones, and are

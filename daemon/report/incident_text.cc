@@ -2,7 +2,9 @@
 #include "daemon/report/incident_text.h"
 
 #include <fmt/format.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "daemon/correlate/chain.h"
 #include "daemon/correlate/finding.h"
@@ -48,23 +50,25 @@ std::string OriginRows(const Finding& origin, int width, const std::string& sour
 
 // ---- tensors
 
+// Parts with blanks between them: a line ends between two parts, not within one.
 std::string TensorText(const TensorStats& tensor, bool with_index) {
-  std::string text = fmt::format("{} [{}]", tensor.dtype(), fmt::join(tensor.shape(), ", "));
-  const auto add = [&](std::string_view word, uint64_t count) {
-    if (count > 0) text += "   " + std::string(word) + " " + Grouped(count);
-  };
-  add("NaN", tensor.nan());
-  add("Inf", tensor.pos_inf());
-  add("-Inf", tensor.neg_inf());
+  std::string text = Glued(fmt::format("{} [{}]", tensor.dtype(), fmt::join(tensor.shape(), ", ")));
+  const auto add = [&](const std::string& part) { text += "   " + Glued(part); };
   const uint64_t bad = tensor.nan() + tensor.pos_inf() + tensor.neg_inf();
   const auto numel = static_cast<uint64_t>(std::max<int64_t>(tensor.numel(), 0));
-  if (bad > 0) text += " of " + Grouped(numel);
-  if (bad < numel)
-    text += "   finite " + Brief(tensor.finite_min()) + " .. " + Brief(tensor.finite_max());
-  if (numel == 0) text += "   empty";
-  if (with_index && !tensor.first_bad_index().empty()) {
-    text += fmt::format("   first at [{}]", fmt::join(tensor.first_bad_index(), ", "));
+  uint64_t named = 0;
+  for (const auto& [word, count] :
+       {std::pair("NaN", tensor.nan()), {"Inf", tensor.pos_inf()}, {"-Inf", tensor.neg_inf()}}) {
+    if (count == 0) continue;
+    named += count;
+    const std::string of = named == bad ? " of " + Grouped(numel) : "";
+    add(word + (" " + Grouped(count)) + of);
   }
+  if (bad < numel)
+    add("finite " + Brief(tensor.finite_min()) + " .. " + Brief(tensor.finite_max()));
+  if (numel == 0) add("empty");
+  if (with_index && !tensor.first_bad_index().empty())
+    add(fmt::format("first at [{}]", fmt::join(tensor.first_bad_index(), ", ")));
   if (!tensor.role().empty()) text += "   " + Printable(tensor.role());
   return text;
 }

@@ -295,4 +295,17 @@ std::string RuleText(const Incident& incident) {
          Shorten(Printable(incident.expected_by()), kExpectedByColumnsMax) + "' expects this";
 }
 
+std::string RanksText(const Incident& incident) {
+  constexpr int kRanksNamedMax = 16;
+  std::string own = std::to_string(incident.origin().rank());
+  const int others = incident.ranks_size() - 1;
+  if (others < 1) return own;
+  std::string named;
+  for (const int32_t rank : incident.ranks()) {
+    if (others <= kRanksNamedMax && rank != incident.origin().rank())
+      named += (named.empty() ? ": " : ", ") + std::to_string(rank);
+  }
+  return own + "; the same on " + Counted(static_cast<uint64_t>(others), "other") + named;
+}
+
 }  // namespace nanwatch

@@ -56,4 +56,8 @@ namespace nanwatch {
 // Of the first buffer that it reached, "" when none has a name.
 [[nodiscard]] std::string BufferName(const Incident& incident);
 
+// "0; the same on 7 others: 1, 2, 3, 4, 5, 6, 7": the origin's rank, and those where the same line
+// made it.
+[[nodiscard]] std::string RanksText(const Incident& incident);
+
 }  // namespace nanwatch

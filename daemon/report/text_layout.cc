@@ -68,18 +68,22 @@ std::string Row(std::string_view label, std::string_view text, int width_columns
   rows.resize(std::max<size_t>(kLabelColumns, label.size() + 1), ' ');
   size_t column = rows.size();
   bool line_is_empty = true;
+  size_t blanks = 0;  // before the next word; those at the end of a line are dropped
   while (!text.empty()) {
     const size_t gap = text.find(' ');
     const std::string_view word = text.substr(0, gap);
-    if (!line_is_empty && column + 1 + CellsOf(word) > width) {
-      rows += "\n" + indent;
-      column = indent.size();
-      line_is_empty = true;
+    if (!word.empty()) {
+      if (!line_is_empty && column + blanks + CellsOf(word) > width) {
+        rows += "\n" + indent;
+        column = indent.size();
+        blanks = 0;
+      }
+      rows.append(blanks, ' ') += word;
+      column += blanks + CellsOf(word);
+      blanks = 0;
+      line_is_empty = false;
     }
-    if (!line_is_empty) rows += ' ', ++column;
-    rows += word;
-    column += CellsOf(word);
-    line_is_empty = false;
+    if (gap != std::string_view::npos) ++blanks;
     text.remove_prefix(gap == std::string_view::npos ? text.size() : gap + 1);
   }
   std::replace(rows.begin(), rows.end(), kGlue, ' ');

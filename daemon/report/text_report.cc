@@ -20,7 +20,6 @@ constexpr int kSummariesMax = 6;
 constexpr int kRuleProblemsMax = 3;
 constexpr size_t kRuleProblemColumnsMax = 240;
 constexpr size_t kCommandColumnsMax = 200;
-constexpr int kRanksNamedMax = 16;
 
 enum class Colour { kRed, kYellow, kGreen };
 
@@ -65,12 +64,12 @@ std::string EndRow(const Verdict& verdict, int width) {
 }
 
 // Where, when and as what the process ran.
-std::string RanRow(const Verdict& verdict, int width) {
+std::string RanRow(const Verdict& verdict, const TextOptions& options) {
   const RunInfo& run = verdict.run();
   std::string text = run.host().empty() ? "" : "on " + Printable(run.host());
   const std::string started = DayAndTime(run.started_at());
   if (!started.empty()) {
-    text += (text.empty() ? "" : ", ") + started;
+    text += (text.empty() ? "" : ", ") + std::string(options.live ? "since " : "") + started;
     const std::string ended = run.has_ended_at() ? DayAndTime(run.ended_at()) : "";
     const bool same_day = ended.substr(0, 10) == started.substr(0, 10) && ended.size() > 11;
     if (!ended.empty()) text += " to " + (same_day ? ended.substr(11) : ended);
@@ -83,13 +82,12 @@ std::string RanRow(const Verdict& verdict, int width) {
   if (!run.directory().empty())
     text +=
         (text.empty() ? "in " : ", in ") + Shorten(Printable(run.directory()), kCommandColumnsMax);
-  return text.empty() ? "" : Row("ran", text, width);
+  return text.empty() ? "" : Row(options.live ? "runs" : "ran", text, options.width_columns);
 }
 
 std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
   std::string rows = CheckpointRows(verdict, options.width_columns) +
-                     TrainingRows(verdict, options.width_columns) +
-                     RanRow(verdict, options.width_columns) +
+                     TrainingRows(verdict, options.width_columns) + RanRow(verdict, options) +
                      EndRow(verdict, options.width_columns) +
                      Row("watched", WatchedText(verdict), options.width_columns);
   if (verdict.run().late()) {
@@ -112,24 +110,10 @@ std::string WatchedRows(const Verdict& verdict, const TextOptions& options) {
   return rows;
 }
 
-// "0; the same on 7 others: 1, 2, 3, 4, 5, 6, 7".
-std::string RanksRow(const Incident& incident, int width) {
-  const int others = incident.ranks_size() - 1;
-  if (others < 1) return "";
-  std::string named;
-  for (const int32_t rank : incident.ranks()) {
-    if (others <= kRanksNamedMax && rank != incident.origin().rank())
-      named += (named.empty() ? ": " : ", ") + std::to_string(rank);
-  }
-  return Row("ranks",
-             std::to_string(incident.origin().rank()) + "; the same on " +
-                 Counted(static_cast<uint64_t>(others), "other") + named,
-             width);
-}
-
 // The other incidents that are not expected, a line each.
 std::string MoreRows(const Verdict& verdict, int width) {
-  std::string rows = RanksRow(verdict.incidents(0), width);
+  const Incident& first = verdict.incidents(0);
+  std::string rows = first.ranks_size() > 1 ? Row("ranks", RanksText(first), width) : "";
   int shown = 0;
   int more = 0;
   for (int i = 1; i < verdict.incidents_size(); ++i) {
@@ -222,7 +206,9 @@ std::string ExpectedText(const Verdict& verdict, const TextOptions& options) {
 
 std::string CleanText(const Verdict& verdict, const TextOptions& options) {
   const VerdictWords words = WordsOf(verdict);
-  return Title(words.word, RunText(verdict) + ": " + words.sentence, Colour::kGreen, options) +
+  const std::string so_far = options.live ? " so far" : "";
+  return Title(words.word, RunText(verdict) + ": " + words.sentence + so_far, Colour::kGreen,
+               options) +
          RestText(verdict, options);
 }
 

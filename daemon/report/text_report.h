@@ -11,6 +11,7 @@ namespace nanwatch {
 struct TextOptions {
   bool color = false;  // ANSI colours: only when the caller knows that a terminal reads it
   int width_columns = 100;
+  bool live = false;             // the job still runs
   std::string source_path = {};  // of the file that the first origin's line is in; "" not known
 };
 

@@ -20,12 +20,12 @@ def escaped(line):
     return "\\&" + line if line.startswith((".", "'")) else line
 
 
-LISTS = ("Options", "Subcommands")
+LISTS = ("Options", "Positionals", "Subcommands")
 
 
 def is_title(line):
     """ "Exit status: 0 ..." begins a section; a sentence with a colon in it does not."""
-    return re.match(r"([A-Z][a-z]+(?: [a-z]+)?):(.*)", line)
+    return re.match(r"([A-Z][a-z]+(?: [a-z]+)?)(?:, all optional)?:(.*)", line)
 
 
 def sections(text):
@@ -57,16 +57,38 @@ def option_list(lines):
             yield escaped(line.strip())
 
 
+def prose(lines):
+    """Sentences begin at the left and fill the width of the terminal. What is indented below them goes on with them, but not
+    below a colon: there, and elsewhere, it is an example or a table, and stays as it is."""
+    before = ""
+    goes_on = False
+    for line in lines:
+        begins = bool(line[:1].strip())
+        if begins and not before[:1].strip():
+            yield ".PP"
+        if begins or goes_on and line.strip():
+            yield escaped(line.strip())
+            goes_on = not line.rstrip().endswith(":")
+        else:
+            goes_on = False
+            if line.strip():
+                yield from (".nf", escaped(line), ".fi")
+        before = line
+
+
 def page(program, text, version):
     summary, usage, found = sections(text)
-    lines = [f'.TH "{program.upper()}" 1 "" "nanwatch {version}" "User Commands"', ".SH NAME", f"{program} \\- {escaped(summary.strip().rstrip('.'))}",
+    # Neither hyphens nor blanks in names that people copy.
+    lines = [f'.TH "{program.upper()}" 1 "" "nanwatch {version}" "User Commands"', ".nh", ".ad l", ".SH NAME", f"{program} \\- {escaped(summary.strip().rstrip('.'))}",
              ".SH SYNOPSIS", ".nf", escaped(usage or program), ".fi"]
     for title, body in found:
         lines.append(f".SH {title.upper()}")
         if title in LISTS:
             lines += option_list(body)
         else:
-            lines += [".nf", *map(escaped, body), ".fi"]
+            lines += prose(body)
+    if program != "nanwatch":
+        lines += [".SH SEE ALSO", ".BR nanwatch (1)"]
     return "\n".join(lines) + "\n"
 
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -66,6 +67,18 @@ TEST(OtlpExport, LeavesOutWhatIsNotKnown) {
       EXPECT_NE(metric.name(), "nanwatch.unchecked");
     }
   }
+}
+
+TEST(OtlpExport, CountsTheStepsThatWereOffToMeasure) {
+  RunFacts facts = OneRun();
+  facts.mutable_state()->set_steps_off(48);
+  const OtlpExport exported = Exported(facts, 3);
+  const auto& metrics = exported.metrics.back().resource_metrics(0).scope_metrics(0).metrics();
+  const auto unchecked = std::ranges::find(metrics, "nanwatch.unchecked",
+                                           [](const otlp::Metric& one) { return one.name(); });
+  ASSERT_NE(unchecked, metrics.end());
+  EXPECT_EQ(unchecked->sum().data_points(0).attributes(0).value().string_value(), "measuring");
+  EXPECT_EQ(unchecked->sum().data_points(0).as_int(), 48);
 }
 
 TEST(OtlpExport, CutsAJobIntoLinesThatAReceiverOfFilesTakes) {

@@ -167,7 +167,7 @@ const Answers::OfOneJob& Answers::OneJob(const std::string& job) {
   kept = {.made_ns = clock_.monotonic_ns(),
           .verdict = JsonReport(verdict),
           .page = HtmlData(PageDocument(PageFactsOf(job, facts, verdict, observations))),
-          .plain_text = TextReport(verdict, TextOptions())};
+          .plain_text = TextReport(verdict, {.live = StillRuns(facts)})};
   while (jobs_.size() > kJobsKeptMax) {
     const auto oldest = std::min_element(
         jobs_.begin(), jobs_.end(),

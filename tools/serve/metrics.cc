@@ -85,6 +85,23 @@ void AddGauge(const char* name, const char* help, const std::vector<TableRun>& r
   }
 }
 
+void AddUnchecked(const std::vector<TableRun>& runs, Exposition& out) {
+  out.Counter("nanwatch_unchecked",
+              "Tensors that were not checked, by reason; steps for measuring and after_poisoned");
+  for (const TableRun& run : runs) {
+    const auto add = [&](const std::string& reason, uint64_t count) {
+      if (count == 0) return;
+      Labels labels = OfRun(run);
+      labels.emplace_back("reason", reason);
+      out.Sample(labels, static_cast<double>(count));
+    };
+    const auto& counts = run.state.unchecked();
+    for (int i = 0; i < counts.size() && i < static_cast<int>(kMetricReasonsMax) - 1; ++i)
+      add(UncheckedName(static_cast<uint32_t>(i)), counts[i]);
+    add(kUncheckedToMeasure, run.state.steps_off());
+  }
+}
+
 void AddRuns(const std::vector<TableRun>& runs, Exposition& out) {
   out.Info("nanwatch_run", "A run, by what it was started as");
   for (const TableRun& run : runs) {
@@ -118,16 +135,7 @@ void AddRuns(const std::vector<TableRun>& runs, Exposition& out) {
   for (const TableRun& run : runs)
     out.Sample(OfRun(run), static_cast<double>(LostRecords(run.state) + run.state.steps_lost() +
                                                run.state.stats_lost()));
-  out.Counter("nanwatch_unchecked", "Tensors that were not checked, by reason");
-  for (const TableRun& run : runs) {
-    const auto& counts = run.state.unchecked();
-    for (int i = 0; i < counts.size() && i < static_cast<int>(kMetricReasonsMax); ++i) {
-      if (counts[i] == 0) continue;
-      Labels labels = OfRun(run);
-      labels.emplace_back("reason", UncheckedName(static_cast<uint32_t>(i)));
-      out.Sample(labels, static_cast<double>(counts[i]));
-    }
-  }
+  AddUnchecked(runs, out);
 }
 
 // Incidents that alarm, by their labels; those beyond the bound are one series.

@@ -220,6 +220,7 @@ Json CoverageJson(const Verdict& verdict) {
   Json problems = Json::array();
   for (const std::string& problem : verdict.rule_problems()) problems.push_back(PageText(problem));
   return {{"rows", std::move(rows)},
+          {"tensors_checked", coverage.tensors_checked()},
           {"unchecked", std::move(unchecked)},
           {"rule_problems", std::move(problems)}};
 }

@@ -98,7 +98,8 @@ std::string CertaintyText(const Finding& origin) {
   return "yes: every input was read and was finite";
 }
 
-Json RowsJson(const Finding& origin) {
+Json RowsJson(const Incident& incident) {
+  const Finding& origin = incident.origin();
   Json rows = Json::array();
   const auto add = [&rows](const char* label, const std::string& value) {
     if (!value.empty()) rows.push_back({{"label", label}, {"value", PageText(Unglued(value))}});
@@ -109,7 +110,7 @@ Json RowsJson(const Finding& origin) {
   add("Line", origin.source());
   for (const std::string& caller : origin.callers()) add("Called by", caller);
   add("Certain", CertaintyText(origin));
-  add("Rank", std::to_string(origin.rank()));
+  add("Rank", RanksText(incident));
   add("Device", origin.device());
   add("Samples", SamplesText(origin));
   add("Kernels", KernelsText(origin));
@@ -145,7 +146,7 @@ Json OriginJson(const PageFacts& facts) {
   Json losses = Json::array(), norms = Json::array();
   for (const double loss : incident.losses_before()) losses.push_back(JsonNumber(loss));
   for (const double norm : incident.gradient_norms_before()) norms.push_back(JsonNumber(norm));
-  return {{"rows", RowsJson(origin)},
+  return {{"rows", RowsJson(incident)},
           {"tensors", TensorsJson(origin)},
           {"source", SourceJson(facts.source)},
           {"before", OpsJson(incident.trail())},

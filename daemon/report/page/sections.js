@@ -8,7 +8,7 @@ function verdictSection(page) {
   const rows = [["Where", where], ["Why", why], ["Seen", evidence], ["What to do", remedy === "" && word !== "ANOMALY" ? "nothing" : remedy]].filter(([, text]) => text);
   return el("section", {id: "verdict", class: "verdict " + word, "aria-labelledby": "verdict-title", tabindex: -1},
     el("p", {class: "word"}, `${SIGNS[word] || "?"} ${word}`),
-    el("h1", {id: "verdict-title"}, foreign(sentence.charAt(0).toUpperCase() + sentence.slice(1) + ".")),
+    el("h1", {id: "verdict-title"}, foreign(sentence.charAt(0).toUpperCase() + sentence.slice(1) + (page.live && word === "CLEAN" ? " so far." : "."))),
     el("dl", null, rows.flatMap(([label, text]) => [el("dt", null, label), el("dd", null, foreign(text))])));
 }
 
@@ -25,15 +25,15 @@ function tensorTable(tensors) {
   if (tensors.length === 0) return null;
   const rows = tensors.map((t) => [t.side + (t.role ? " " + t.role : ""), t.dtype, t.shape, t.numel, t.nan, t.pos_inf, t.neg_inf, t.min, t.max, t.mean, t.first_bad]);
   return table("Inputs and outputs", [{title: "Tensor"}, {title: "Type"}, {title: "Shape"}, {title: "Elements", number: true}, {title: "NaN", number: true},
-    {title: "+Inf", number: true}, {title: "-Inf", number: true}, {title: "Smallest finite", number: true}, {title: "Largest finite", number: true},
+    {title: "+Inf", number: true}, {title: "\u2212Inf", number: true}, {title: "Smallest finite", number: true}, {title: "Largest finite", number: true},
     {title: "Mean", number: true}, {title: "First bad at"}], rows, {sorts: false, cards: true});
 }
 
 function opsTable(caption, ops) {
   if (ops.length === 0) return null;
-  const rows = ops.map((op) => [op.op, op.layer, op.phase, op.dtype, (op.at_least ? "at least " : "") + brief(op.largest), op.steps_before]);
+  const rows = ops.map((op) => [op.op, op.layer, op.phase, op.dtype, (op.at_least ? "\u2265\u00a0" : "") + brief(op.largest), op.steps_before]);
   return table(caption, [{title: "Op"}, {title: "Layer"}, {title: "Phase", minor: true}, {title: "Type", minor: true},
-    {title: "Largest magnitude"}, {title: "Steps before", number: true}], rows, {sorts: false});
+    {title: "Largest magnitude", number: true, show: (text) => text}, {title: "Steps before", number: true}], rows, {sorts: false});
 }
 
 function originSection(origin) {
@@ -52,7 +52,7 @@ function severity(word) {
 function incidentsSection(page) {
   const parts = [];
   if (page.incidents.length > 1 || (page.incidents.length === 1 && page.verdict.word !== "ANOMALY")) {
-    const rows = page.incidents.map((i) => [i.severity, i.step, i.rank, i.what, i.where, i.line, i.reach.join(", "), i.findings, i.remedy]);
+    const rows = page.incidents.map((i) => [i.severity, i.step, i.rank, i.what, i.where, i.line, i.reach.map((one) => one.replaceAll("_", " ")).join(", "), i.findings, i.remedy]);
     parts.push(table("Incidents, most important first", [{title: "Severity", show: severity}, {title: "Step", number: true, show: stepText}, {title: "Rank", number: true},
       {title: "What"}, {title: "Where"}, {title: "Line"}, {title: "Reached"}, {title: "Findings", number: true}, {title: "What to do"}], rows, {cards: true}));
   }
@@ -87,7 +87,7 @@ function coverageSection(coverage) {
   return section("coverage", "What was checked, and what was not", pairs(coverage.rows),
     coverage.unchecked.length
       ? table("Not checked", [{title: "Reason"}, {title: "Count", number: true}, {title: "What it means"}], coverage.unchecked.map((row) => [row.reason, row.count, row.meaning]))
-      : el("p", null, "Every tensor was checked."),
+      : el("p", null, coverage.tensors_checked > 0 ? "Every tensor was checked." : "No tensor was checked."),
     coverage.rule_problems.length ? el("ul", null, coverage.rule_problems.map((problem) => el("li", null, foreign(problem)))) : null);
 }
 

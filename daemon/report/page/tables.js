@@ -15,9 +15,9 @@ function table(caption, columns, rows, options) {
   const note = el("p", {class: "note"});
   const more = el("button", {type: "button", class: "plain", onclick: () => { state.shown = Infinity; show(); }}, "Show all rows");
 
-  // Where a long name may go on in the next line. A short one stays whole, and so does what follows a name.
+  // Where a long name may go on in the next line. A short one stays whole but for its namespace, and so does what follows a name.
   function broken(text) {
-    const parts = String(text).split(/( +)/).flatMap((word) => (word.length > 16 ? word.split(/(?<=[._/]|::)(?=[\p{L}\p{N}_])/u) : [word]));
+    const parts = String(text).split(/( +)/).flatMap((word) => word.split(word.length > 16 ? /(?<=[._/]|::)(?=[\p{L}\p{N}_])/u : /(?<=::)(?=[\p{L}\p{N}_])/u));
     return el("bdi", null, parts.flatMap((part, i) => (i > 0 && part.trim() && parts[i - 1].trim() ? [el("wbr"), part] : [part])));
   }
   function cell(column, value) {

@@ -16,6 +16,12 @@ TEST(TextLayout, LabelThatFillsItsColumnKeepsASpace) {
   EXPECT_EQ(Row("CANNOT TELL", "x", 40), "CANNOT TELL x\n");
 }
 
+TEST(TextLayout, BlanksBetweenColumnsEndWithTheLine) {
+  EXPECT_EQ(Row("input", "aaaa   bbbb", 24), "input     aaaa   bbbb\n");
+  EXPECT_EQ(Row("input", "aaaa   bbbb   cccc", 22), "input     aaaa   bbbb\n          cccc\n");
+  EXPECT_EQ(Row("input", "aaaa bbbbb   cccc", 20), "input     aaaa bbbbb\n          cccc\n");
+}
+
 TEST(TextLayout, GluedWordsStayOnOneLine) {
   EXPECT_EQ(Row("do", "see " + Glued("nanwatch doctor") + " now", 26),
             "do        see\n          nanwatch doctor\n          now\n");

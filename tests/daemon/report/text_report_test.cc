@@ -487,12 +487,42 @@ TEST(TextReport, UnknownOriginOfABadParameterIsNotDressedUp) {
   EXPECT_THAT(report, HasSubstr("--level full"));
 }
 
+TEST(TextReport, WhatBelongsTogetherOfATensorStaysOnOneLine) {
+  const Verdict verdict = Diagnose({MaskedRow()});
+  for (int width = 44; width <= 120; ++width) {
+    const std::string report = TextReport(verdict, {.width_columns = width});
+    EXPECT_THAT(report, HasSubstr("first at [3, 0, 0, 0]\n")) << width;
+    EXPECT_THAT(report, HasSubstr("finite -3.125 .. 2.9\n")) << width;
+    EXPECT_THAT(report, Not(HasSubstr(" \n"))) << width;
+  }
+}
+
 TEST(TextReport, CleanSaysWhatWasWatched) {
   RunFacts facts = RunBuilder().Build();
   facts.mutable_state()->mutable_clocks()->set_optimizer_steps(0, 200);
   EXPECT_EQ(Report(facts),
             "CLEAN     train.py, run 00000000, torch 2.11.0, cpu: no non-finite value\n\n"
             "watched   200 steps, 900 tensors, 0 records lost; overhead not measured\n");
+}
+
+TEST(TextReport, OfAJobThatStillRunsSaysSo) {
+  Verdict verdict = Diagnose({RunBuilder().Build()});
+  verdict.set_verdict("clean");
+  verdict.mutable_run()->set_host("node7");
+  verdict.mutable_run()->set_started_at("2026-11-23T21:40:02.123Z");
+  const std::string live = TextReport(verdict, {.live = true});
+  EXPECT_THAT(live, HasSubstr("no non-finite value so far\n"));
+  EXPECT_THAT(live, HasSubstr("\nruns      on node7, since 2026-11-23 21:40:02 UTC"));
+  const std::string ended = TextReport(verdict, TextOptions());
+  EXPECT_THAT(ended, Not(HasSubstr("so far")));
+  EXPECT_THAT(ended, HasSubstr("\nran       on node7, 2026-11-23 21:40:02 UTC"));
+}
+
+TEST(TextReport, NothingCheckedIsNotEverythingChecked) {
+  Verdict verdict;
+  EXPECT_THAT(CoverageReport(verdict), HasSubstr("no tensor was checked\n"));
+  verdict.mutable_coverage()->set_tensors_checked(1);
+  EXPECT_THAT(CoverageReport(verdict), HasSubstr("every tensor was checked\n"));
 }
 
 TEST(TextReport, CallersOfTheLineStandBelowIt) {
@@ -578,7 +608,9 @@ TEST(TextReport, CleanSaysWhichStepsWereOffToMeasureTheOverhead) {
                                            "measure the overhead), 900 tensors"));
   EXPECT_THAT(report, Not(HasSubstr("idle")));
   EXPECT_THAT(report, Not(HasSubstr("kind of tensor")));
+  EXPECT_THAT(Unwrapped(report), HasSubstr("overhead not measured: too few comparisons"));
   const std::string coverage = CoverageReport(Diagnose({facts}));
+  EXPECT_THAT(coverage, HasSubstr("not measured: too few comparisons\n"));
   EXPECT_THAT(coverage, Not(HasSubstr("at level idle")));
   EXPECT_THAT(coverage, HasSubstr("48   steps, not tensors: nanwatch had switched its checks off "
                                   "to measure its own cost\n"));

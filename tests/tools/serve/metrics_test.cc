@@ -31,6 +31,7 @@ TableRun RunOf(const std::string& id, const std::string& job, int rank) {
   run.state.set_records_dropped(2);
   run.state.add_unchecked(0);
   run.state.add_unchecked(7);
+  run.state.set_steps_off(48);
   return run;
 }
 
@@ -69,6 +70,7 @@ TEST(Metrics, AreTextThatBothOfPrometheusFormatsHave) {
   EXPECT_THAT(open,
               HasSubstr("nanwatch_lost_records_total{job=\"j\",rank=\"1\",run=\"0001\"} 2\n"));
   EXPECT_THAT(open, HasSubstr("nanwatch_unchecked_total{"));
+  EXPECT_THAT(open, HasSubstr(",reason=\"measuring\"} 48\n"));
   EXPECT_THAT(open, HasSubstr("nanwatch_anomalies_total{job=\"j\",rank=\"0\",class=\"produce\","
                               "phase=\"forward\",layer=\"head\"} 2\n"));
   EXPECT_THAT(open, Not(HasSubstr("mask"))) << "it did no harm";

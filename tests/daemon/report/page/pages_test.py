@@ -156,6 +156,30 @@ class Pages(unittest.TestCase):
             wide = self.browser.evaluate("[...document.querySelectorAll('#origin .scroll, #incidents .scroll, #checkpoints .scroll')].map(one => one.scrollWidth - one.clientWidth)")
             self.assertTrue(wide and not any(wide), (name, wide))
 
+    def test_no_word_is_broken_on_a_telephone(self):
+        self.show("anomaly", width=375, height=800)
+        broken = """[...document.querySelectorAll('#origin table bdi')].flatMap(one => [...one.childNodes]).filter(node => node.nodeType === 3 && !/\\s/.test(node.data))
+            .filter(node => { const range = document.createRange(); range.selectNodeContents(node); return range.getClientRects().length > 1; }).map(node => node.data)"""
+        self.assertEqual(self.browser.evaluate(broken), [])
+
+    def test_a_sign_stays_with_its_number(self):
+        self.show("anomaly")
+        lines = """(() => { const tensor = {side: 'output', role: '', dtype: 'float32', shape: '[8, 16]', numel: 128, nan: 16, pos_inf: 0, neg_inf: 0, min: 0.00011, max: 0.1441,
+            mean: 0.0625, first_bad: '[3, 0]'}; const one = tensorTable([tensor]); document.getElementById('origin').append(one); const range = document.createRange();
+            return [...one.querySelectorAll('th')].filter(head => /Inf/.test(head.textContent)).map(head => { range.selectNodeContents(head); return range.getClientRects().length; }); })()"""
+        self.assertEqual(self.browser.evaluate(lines), [1, 1])
+
+    def test_the_origin_says_on_which_other_ranks_it_was_the_same(self):
+        for name, ranks in (("ranks", "0; the same on 7 others: 1, 2, 3, 4, 5, 6, 7"), ("anomaly", "0")):
+            self.show(name)
+            rows = "Object.fromEntries([...document.querySelectorAll('#origin > dl > dt')].map(one => [one.textContent, one.nextSibling.textContent]))"
+            self.assertEqual(self.browser.evaluate(rows)["Rank"], ranks)
+
+    def test_what_was_reached_is_named_as_people_name_it(self):
+        self.show("anomaly")
+        reached = "incidentsSection({verdict: {word: 'CLEAN'}, warnings: [], incidents: [{step: 0, rank: 0, findings: 1, reach: ['loss', 'optimizer_state']}]}).textContent"
+        self.assertIn("loss, optimizer state", self.browser.evaluate(reached))
+
     def test_a_name_is_broken_where_it_is_long_and_nothing_else_is(self):
         self.show("anomaly")
         cell = "table('', [{title: ''}], [['aten::masked_fill_, a constant, in train.py:25']]).querySelector('td bdi').innerHTML"
@@ -200,6 +224,18 @@ class Pages(unittest.TestCase):
         self.show("clean")
         self.assertIn("CLEAN", self.browser.evaluate("document.querySelector('.verdict').textContent"))
         self.assertNotIn("origin", self.sections())
+
+    def test_a_job_that_still_runs_is_clean_so_far(self):
+        self.show("clean")
+        title = "verdictSection({...PAGE, live: LIVE}).querySelector('h1').textContent".replace("PAGE", "JSON.parse(document.getElementById('page-data').textContent)")
+        self.assertEqual(self.browser.evaluate(title.replace("LIVE", "true")), "No non-finite value so far.")
+        self.assertEqual(self.browser.evaluate(title.replace("LIVE", "false")), "No non-finite value.")
+
+    def test_nothing_checked_is_not_everything_checked(self):
+        self.show("clean")
+        coverage = "coverageSection({rows: [], unchecked: [], tensors_checked: COUNT, rule_problems: []}).textContent"
+        self.assertIn("No tensor was checked.", self.browser.evaluate(coverage.replace("COUNT", "0")))
+        self.assertIn("Every tensor was checked.", self.browser.evaluate(coverage.replace("COUNT", "7")))
 
     def test_sixty_four_ranks_are_sixty_four_rows(self):
         self.show("ranks")
