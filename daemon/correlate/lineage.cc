@@ -56,7 +56,7 @@ Lineage::Lineage(const RunFacts& facts, const Excused& excused,
   events_ = reach.TakeEvents();
   sendings_ = reach.TakeSendings();
   TakeForNumber(clock_, origins_, nodes_, events_, sendings_);
-  TakeForSaved(origins_, nodes_, events_, sendings_);
+  TakeForSaved(clock_, origins_, nodes_, events_, sendings_);
   TakeForLoaded(clock_, origins_, nodes_, events_, sendings_);
   TakeForWritten(origins_, nodes_, events_);
   TakeForItsGradient(origins_, nodes_, events_, sendings_);

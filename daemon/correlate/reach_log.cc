@@ -116,6 +116,8 @@ bool ReachLog::IsMovedWithin(const std::string& buffer, int node) const {
       origin.source == nullptr || origin.source->name() != buffer) {
     return false;
   }
+  // A copy of it is another one of that name (load_state_dict of itself is none to the job).
+  if (node == origin.node) return false;
   // Edges lead to smaller tickets.
   for (int at = node; at >= 0; at = values_.node(at).via) {
     const Site* site = values_.node(at).site;

@@ -8,13 +8,15 @@
 
 #include "daemon/correlate/origin.h"
 #include "daemon/correlate/reach_event.h"
+#include "daemon/correlate/step_clock.h"
 #include "daemon/correlate/value_node.h"
 
 namespace nanwatch {
 
 // What came in nameless in a backward pass is taken for the first that came in nameless in forward
-// and held the same values, in all that names an origin.
-void TakeForSaved(const std::vector<Origin>& origins, std::vector<ValueNode>& nodes,
-                  std::vector<ReachEvent>& events, std::vector<Sending>& sendings);
+// in the same step and held the same values, in all that names an origin.
+void TakeForSaved(const StepClock& clock, const std::vector<Origin>& origins,
+                  std::vector<ValueNode>& nodes, std::vector<ReachEvent>& events,
+                  std::vector<Sending>& sendings);
 
 }  // namespace nanwatch

@@ -32,12 +32,13 @@ constexpr uint32_t kUnseenFlags =
 
 // p.add_(g, alpha=rate), batch_norm(..., momentum=rate): arithmetic on a parameter or a buffer asks
 // for no NaN in it, as filling it would, and an update for no Inf, whatever it computes. Nor is what
-// is scaled in place a mask.
+// is scaled in place a mask, but for -Inf alone.
 bool UpdatesByBadNumber(const Record& record, const ValueNode& self) {
   if (self.site == nullptr) return false;
   constexpr uint32_t kWrote = wire::ValueRecord::kWroteParameter | wire::ValueRecord::kWroteBuffer;
   const bool computes = ComputesWithNumber(self.site->op());
-  const bool scales = self.site->op() == "aten::mul_" || self.site->op() == "aten::div_";
+  const bool scales = (self.site->op() == "aten::mul_" || self.site->op() == "aten::div_") &&
+                      self.kinds != wire::kHasNegInf;
   if (scales || (computes && IsIn(self.site, wire::Phase::kOptimizer))) return true;
   return (record.value().flags() & kWrote) != 0 && (self.kinds & wire::kHasNan) != 0 &&
          (computes || self.site->op().find("batch_norm") != std::string::npos);
@@ -59,8 +60,12 @@ int ValueGraph::Add(const Record& record) {
   if (const uint32_t unseen = fact.flags() & kUnseenFlags; unseen != 0)
     found.origin = origins_.NoLongerExact(found.origin, unseen);
   const bool nan_alone = found.origin >= 0 && origins_[found.origin].kinds == wire::kHasNan;
-  const int with_inf = nan_alone && self.kinds != wire::kHasNan ? InfBeside(record) : -1;
-  if (with_inf >= 0 && (self.kinds & wire::kHasNan) == 0) found.origin = with_inf;
+  // nan_to_num makes Inf of NaN, if it is asked to.
+  const bool keeps_nan = self.site == nullptr || !self.site->op().starts_with("aten::nan_to_num");
+  const int with_inf =
+      nan_alone && keeps_nan && self.kinds != wire::kHasNan ? InfBeside(record) : -1;
+  if (with_inf >= 0 && (self.kinds & wire::kHasNan) == 0)
+    found.origin = origins_.NoLongerExact(with_inf, Origin::kUnseenBeside);
   ValueNode& made = nodes_[static_cast<size_t>(index)];  // looking back may have added nodes
   made.with_inf = with_inf;
   made.origin = found.origin;

@@ -65,7 +65,7 @@ class ValueGraph {
 
  private:
   Best BestSource(const Record& record, const Sources& sources, int consumer);
-  [[nodiscard]] bool IsMove(const Record& record) const;
+  [[nodiscard]] bool MayBeReadInPart(const Record& record) const;
   [[nodiscard]] int InfBeside(const Record& record) const;
   [[nodiscard]] bool IsOfStep(const Origin& origin, const Record& record) const;
   [[nodiscard]] bool IsIdleBuffer(int index, const Record& record) const;

@@ -2,7 +2,6 @@
 // Of a value's sources: where each came from, and which of them explains the value.
 #include <algorithm>
 
-#include "daemon/correlate/op_traits.h"
 #include "daemon/correlate/value_graph.h"
 #include "daemon/correlate/wire_facts.h"
 
@@ -37,6 +36,16 @@ class Deeper {
   int& depth_;
 };
 
+bool IsFault(const Origin& origin) {
+  return origin.strength == Origin::Strength::kMade && origin.expected_by == nullptr;
+}
+
+// Rows of one batch are alike, parameters of a model, and what an op has made in one place.
+bool IsLike(const Origin& a, const Origin& b) {
+  if (a.CameInNameless() || b.CameInNameless()) return a.CameInNameless() == b.CameInNameless();
+  return a.target == b.target && (a.IsExternal() || a.site == b.site);
+}
+
 }  // namespace
 
 ValueGraph::Best ValueGraph::BestSource(const Record& record, const Sources& sources,
@@ -49,7 +58,7 @@ ValueGraph::Best ValueGraph::BestSource(const Record& record, const Sources& sou
                           return Has(source.kinds(), wire::kHasNan);
                         });
   Best of_step;
-  const Site* made_at = nullptr;
+  int other = -1;
   bool is_mixed = false;
   const auto keep_better = [this](const Best& found, Best& kept) {
     if (kept.origin < 0 || Explains(origins_[found.origin], origins_[kept.origin])) kept = found;
@@ -60,27 +69,31 @@ ValueGraph::Best ValueGraph::BestSource(const Record& record, const Sources& sou
     if (found.origin < 0) continue;
     keep_better(found, best);
     const Origin& origin = origins_[found.origin];
-    if (!IsOfStep(origin, record)) continue;
-    keep_better(found, of_step);
-    if (origin.IsExternal() || origin.IsReceived()) continue;
-    is_mixed |= made_at != nullptr && origin.site != made_at;
-    made_at = origin.site;
+    if (!IsFault(origin)) continue;
+    is_mixed |= other >= 0 && !IsLike(origin, origins_[other]);
+    other = found.origin;
+    if (IsOfStep(origin, record)) keep_better(found, of_step);
   }
   // A row of NaN beside the rows of a history that are not filled yet: what is new may have made the
   // difference, and nobody knows which of the two is read later.
   if (best.origin >= 0 && of_step.origin >= 0 && IsIdleBuffer(best.origin, record)) {
     best = of_step;
     best.origin = origins_.NoLongerExact(best.origin, Origin::kUnseenBeside);
-  } else if (is_mixed && IsMove(record)) {
+  } else if (is_mixed && MayBeReadInPart(record)) {
     best.origin = origins_.NoLongerExact(best.origin, Origin::kUnseenBeside);
   }
   return best;
 }
 
-// Puts values together of which a part may be taken later.
-bool ValueGraph::IsMove(const Record& record) const {
-  const Site* site = record.has_value() ? index_.FindSite(record.value().site()) : nullptr;
-  return site != nullptr && MovesValues(site->op());
+// Of what two faults have made in a forward a part may be taken later, which only one of them has
+// made. What is one number cannot be parted.
+bool ValueGraph::MayBeReadInPart(const Record& record) const {
+  if (!record.has_value()) return false;
+  const Site* site = index_.FindSite(record.value().site());
+  if (IsIn(site, wire::Phase::kBackward) || IsIn(site, wire::Phase::kOptimizer)) return false;
+  const auto& outputs = record.value().outputs();
+  return outputs.empty() || std::any_of(outputs.begin(), outputs.end(),
+                                        [](const RecordTensor& each) { return each.numel() > 1; });
 }
 
 // NaN never becomes Inf. Where NaN and Inf lie in one tensor and only Inf is left of it, another
@@ -99,8 +112,7 @@ int ValueGraph::InfBeside(const Record& record) const {
 }
 
 bool ValueGraph::IsOfStep(const Origin& origin, const Record& record) const {
-  return origin.strength == Origin::Strength::kMade && origin.expected_by == nullptr &&
-         origin.clocks != nullptr && !IsEarlierStep(*origin.clocks, record.clocks());
+  return origin.clocks != nullptr && !IsEarlierStep(*origin.clocks, record.clocks());
 }
 
 // A buffer that has been bad since an earlier step, and has spoiled nothing.

@@ -23,6 +23,7 @@ TEST(Scaler, OverflowOfScaledGradientsThatIsSkippedIsExpected) {
 
 RecordTensor DataWithInf() {
   RecordTensor data;
+  data.set_element_type(static_cast<uint32_t>(wire::ElementType::kFloat32));
   data.set_numel(8);
   data.set_pos_inf(1);
   data.set_finite_min(-0.2);
