@@ -174,7 +174,8 @@ void OpJudge::AssumeSources(Finding& finding) noexcept {
   BadEntry picked;
   // Weights that somebody kept are loaded. What torch.load or numpy has brought is known by then.
   const bool is_load = std::strcmp(finding.frame.op->name, "aten::copy_") == 0 &&
-                       finding.place.phase == wire::Phase::kOther;
+                       finding.place.phase == wire::Phase::kOther && finding.just_made() &&
+                       sources_.IsOfModule(finding.outputs[0].tensor);
   if (finding.finding_class == FindingClass::kExternal && sources.count == 0 &&
       !(is_load && sources_.AddLeftByPoison(kinds, 255, &sources)) &&
       !sources_.AddForgotten(finding.place, kinds, 255, &sources) &&

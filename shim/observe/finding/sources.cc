@@ -279,6 +279,11 @@ bool SourceFinder::AddUnread(const BadEntry& entry, uint8_t kinds, uint8_t argum
   return true;
 }
 
+bool SourceFinder::IsOfModule(const PlainTensor& tensor) const noexcept {
+  return uses_.names.FindByStorage(tensor.storage) != nullptr ||
+         uses_.names.IsParameterObject(tensor.impl);
+}
+
 bool SourceFinder::AddLeftByPoison(uint8_t kinds, uint8_t argument, Sources* sources) noexcept {
   const Poison::Last last = uses_.poison.last();
   if (last.value.ticket == 0) return false;

@@ -59,6 +59,9 @@ class SourceFinder {
   bool AddForgotten(const Location& place, uint8_t kinds, uint8_t argument,
                     Sources* sources) noexcept;
 
+  // A parameter of any module, or a buffer of one that was called.
+  [[nodiscard]] bool IsOfModule(const PlainTensor& tensor) const noexcept;
+
   // While parameters were bad nothing was followed (poison.h). What an op has read that was in memory
   // of torch's own is taken for what came of them; false: they never were.
   bool AddLeftByPoison(uint8_t kinds, uint8_t argument, Sources* sources) noexcept;

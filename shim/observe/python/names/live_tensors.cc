@@ -66,7 +66,7 @@ bool WalkAll(const Walk& walk) {
 bool ForEachLiveTensor(const PythonApi& api, PythonNames& names, PyObj* tensor_type,
                        bool (*fn)(void* context, const at::TensorBase& tensor),
                        void* context) noexcept {
-  constexpr int kPatienceMs = 200;
+  constexpr int kPatienceMs = 1000;  // of a busy machine; UnreadInputs bounds the sum
   if (!api.Running() || api.PyGILState_GetThisThreadState() == nullptr) return false;
   Walk walk{api, names, tensor_type, fn, context};
   const auto run = [](void* shared) {
