@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "daemon/correlate/op_traits.h"
+#include "daemon/correlate/moved_rule.h"
 #include "daemon/correlate/run_end.h"
 #include "daemon/correlate/wire_facts.h"
 #include "proto/wire/escape_flags.h"
@@ -77,7 +77,7 @@ void ReachLog::OnValue(const Record& record, int node) {
                           !Has(fact.flags(), wire::ValueRecord::kInOptimizerRange);
   const auto reached = [&](uint32_t flag, Reach reach) {
     if (!Has(fact.flags(), flag)) return;
-    if (reach == Reach::kBuffer && IsMovedWithin(fact.param(), node)) {
+    if (reach == Reach::kBuffer && IsMovedWithin(values_, fact.param(), node)) {
       values_.poison().AddBuffer(fact.param(), origin);
       return;
     }
@@ -106,25 +106,6 @@ void ReachLog::OnValue(const Record& record, int node) {
               .name = values_.origins()[origin].source->name(),
               .how = ReachEvent::How::kHeld});
   }
-}
-
-// A buffer of NaN that is filled as the training goes: its rows move on by one, and what was bad in
-// it is still bad. That has reached nothing.
-bool ReachLog::IsMovedWithin(const std::string& buffer, int node) const {
-  const Origin& origin = values_.origins()[values_.node(node).origin];
-  if (!origin.IsExternal() || !Is(origin.target, wire::Target::kBuffer) ||
-      origin.source == nullptr || origin.source->name() != buffer) {
-    return false;
-  }
-  // A copy of it is another one of that name (load_state_dict of itself is none to the job).
-  if (node == origin.node) return false;
-  // Edges lead to smaller tickets.
-  for (int at = node; at >= 0; at = values_.node(at).via) {
-    const Site* site = values_.node(at).site;
-    if (site == nullptr) return false;
-    if (!MovesValues(site->op()) && site->op() != "torch.nn.Module.__setattr__") return false;
-  }
-  return true;
 }
 
 // A program that only runs a model may never read a number of what NaN in its weights makes: the
@@ -376,7 +357,7 @@ void ReachLog::AddFirstReaches(const RunFacts& facts) {
                     [&](const ReachEvent& event) { return event.reach == reach; });
     const int node = values_.Find(fact.value());
     if (is_recorded || node < 0) continue;
-    if (reach == Reach::kBuffer && IsMovedWithin(fact.name(), node)) continue;
+    if (reach == Reach::kBuffer && IsMovedWithin(values_, fact.name(), node)) continue;
     const int origin = values_.node(node).origin;
     AddEvent({.reach = reach,
               .ticket = fact.ticket(),

@@ -44,7 +44,6 @@ class ReachLog {
   [[nodiscard]] int LastGradientOrigin() const;
   void AddAppliedGradients(const Record& record, size_t first);
   [[nodiscard]] bool IsMetric(const EscapeFact& escape, int node) const;
-  [[nodiscard]] bool IsMovedWithin(const std::string& buffer, int node) const;
   [[nodiscard]] bool HoldsResult(int node) const;
   [[nodiscard]] bool IsResult(int node) const;
 

@@ -31,17 +31,19 @@ constexpr uint32_t kUnseenFlags =
     wire::ValueRecord::kUnseenTable;
 
 // p.add_(g, alpha=rate), batch_norm(..., momentum=rate): arithmetic on a parameter or a buffer asks
-// for no NaN in it, as filling it would, and an update for no Inf, whatever it computes. Nor is what
-// is scaled in place a mask, but for -Inf alone.
+// for no NaN in it, as filling it would, and an update for no Inf, whatever it computes.
 bool UpdatesByBadNumber(const Record& record, const ValueNode& self) {
   if (self.site == nullptr) return false;
   constexpr uint32_t kWrote = wire::ValueRecord::kWroteParameter | wire::ValueRecord::kWroteBuffer;
   const bool computes = ComputesWithNumber(self.site->op());
-  const bool scales = (self.site->op() == "aten::mul_" || self.site->op() == "aten::div_") &&
-                      self.kinds != wire::kHasNegInf;
-  if (scales || (computes && IsIn(self.site, wire::Phase::kOptimizer))) return true;
+  if (computes && IsIn(self.site, wire::Phase::kOptimizer)) return true;
   return (record.value().flags() & kWrote) != 0 && (self.kinds & wire::kHasNan) != 0 &&
          (computes || self.site->op().find("batch_norm") != std::string::npos);
+}
+
+bool ScalesInPlace(const ValueNode& node) {
+  return node.site != nullptr &&
+         (node.site->op() == "aten::mul_" || node.site->op() == "aten::div_");
 }
 
 }  // namespace
@@ -56,6 +58,7 @@ int ValueGraph::Add(const Record& record) {
   self.kinds = KindsOf(fact, self.site);
   const int index = static_cast<int>(nodes_.size());
   nodes_.push_back(self);
+  if (ScalesInPlace(self) && self.kinds != wire::kHasNegInf) scaled_at_.insert(self.site->source());
   Best found = AfterBadRoot(record, index, OriginOfClass(record, index));
   if (const uint32_t unseen = fact.flags() & kUnseenFlags; unseen != 0)
     found.origin = origins_.NoLongerExact(found.origin, unseen);
@@ -117,7 +120,7 @@ ValueGraph::Best ValueGraph::OriginOfClass(const Record& record, int index) {
         read.origin = origins_.NoLongerExact(read.origin, wire::ValueRecord::kUnseenInputs);
         return read;
       }
-      const bool asked_for = !UpdatesByBadNumber(record, node(index));
+      const bool asked_for = !UpdatesByBadNumber(record, node(index)) && !IsScaled(node(index));
       return {
           OwnOrigin(index, asked_for ? Origin::Strength::kAskedFor : Origin::Strength::kMade, true),
           -1, Because::kConstant};
@@ -139,6 +142,13 @@ ValueGraph::Best ValueGraph::OriginOfClass(const Record& record, int index) {
     default:
       return OriginOfSpread(record, index);
   }
+}
+
+// What is scaled in place is no mask. One of -Inf alone may be multiplied together, unless the same
+// line has made something else.
+bool ValueGraph::IsScaled(const ValueNode& node) const {
+  return ScalesInPlace(node) && !node.site->source().empty() &&
+         scaled_at_.contains(node.site->source());
 }
 
 // The number that an op was given may be one that Python has read from a tensor in the same step:

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -83,6 +84,7 @@ class ValueGraph {
   [[nodiscard]] static bool HasReadNan(const Record& record);
   Best NanAmong(const Record& record, int consumer);
   bool IsMultiplied(const Record& record, const Best& found) const;
+  [[nodiscard]] bool IsScaled(const ValueNode& node) const;
   Best NumberReadBefore(const Record& record) const;
   Best OriginOfExternal(const Record& record, int index);
   int OwnOrigin(int index, Origin::Strength strength, bool exact) {
@@ -108,6 +110,7 @@ class ValueGraph {
   int collectives_followed_ = 0;                         // each was given what the next one brought
   std::unordered_map<uint64_t, Best> bad_root_of_pass_;  // and where that came from
   std::unordered_set<int> lost_;                         // origins of bad roots
+  std::set<std::string> scaled_at_;                      // lines that scaled something to be bad
   std::set<const Site*> spoiled_losses_;                 // what it made was a bad root's origin
 };
 

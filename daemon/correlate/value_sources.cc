@@ -40,10 +40,16 @@ bool IsFault(const Origin& origin) {
   return origin.strength == Origin::Strength::kMade && origin.expected_by == nullptr;
 }
 
+// The same op at the same line of code, in whatever layer.
+bool IsSamePlace(const Site* a, const Site* b) {
+  return a == b || (a != nullptr && b != nullptr && a->op() == b->op() &&
+                    a->source() == b->source() && !a->source().empty());
+}
+
 // Rows of one batch are alike, parameters of a model, and what an op has made in one place.
 bool IsLike(const Origin& a, const Origin& b) {
   if (a.CameInNameless() || b.CameInNameless()) return a.CameInNameless() == b.CameInNameless();
-  return a.target == b.target && (a.IsExternal() || a.site == b.site);
+  return a.target == b.target && (a.IsExternal() || IsSamePlace(a.site, b.site));
 }
 
 }  // namespace

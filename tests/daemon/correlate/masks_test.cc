@@ -121,6 +121,15 @@ TEST(Masks, NanThatIsMadeInfBesideAMaskIsStillOfTheNan) {
   EXPECT_EQ(Correlate({run.Build()}).incidents(0).origin().op(), "aten::log");
 }
 
+TEST(Masks, FaultThatIsPutAmongRowsThatMoveOnHasReachedTheBuffer) {
+  RunBuilder run;
+  run.Value(1).Propagate("aten::roll").FromOutside(wire::Target::kBuffer, "hist").Nan(6);
+  run.Value(2).Produce("aten::log").Nan(1);
+  run.Value(3).Propagate("aten::cat").From(1).From(2).Nan(7);
+  run.Value(4).Propagate("aten::copy_").From(3).WroteBuffer("hist").Nan(7);
+  EXPECT_EQ(Correlate({run.Build()}).verdict(), "anomaly");
+}
+
 TEST(Masks, BufferThatIsCopiedIntoAnotherOfItsNameHasReachedThat) {
   RunBuilder run;
   run.Value(1)

@@ -28,6 +28,15 @@ struct Request {
   }
 };
 
+// Also where Python ends the thread in the middle.
+struct AtEnd {
+  explicit AtEnd(Request& of) : request(of) {}
+  ~AtEnd() { request.progress.store(Progress::kDone, std::memory_order_release); }
+  AtEnd(const AtEnd&) = delete;
+  AtEnd& operator=(const AtEnd&) = delete;
+  Request& request;
+};
+
 // Python ends a thread that asks for the GIL while it ends itself, from below: nothing here may be
 // noexcept.
 void* Serve(void* shared) {
@@ -36,8 +45,8 @@ void* Serve(void* shared) {
   Request& request = **owned;
   const Gil held(request.api);
   if (!request.MoveOn(Progress::kAsked, Progress::kBegun)) return nullptr;
+  const AtEnd done{request};
   request.fn(request.context);
-  request.progress.store(Progress::kDone, std::memory_order_release);
   return nullptr;
 }
 
