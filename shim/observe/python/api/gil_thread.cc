@@ -81,7 +81,7 @@ bool CallWithGil(const PythonApi& api, int milliseconds, void (*fn)(void* contex
   if (!DoneWithin(milliseconds, begun) && request->MoveOn(Progress::kAsked, Progress::kGivenUp)) {
     return false;
   }
-  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100 * 1000};
+  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 100'000};
   while (request->progress.load(std::memory_order_acquire) != Progress::kDone) {
     nanosleep(&kPause, nullptr);
   }
