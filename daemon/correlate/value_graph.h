@@ -41,7 +41,7 @@ class ValueGraph {
       : index_(index), clock_(clock), poison_(clock), origins_(excused) {}
 
   // The index of the new node.
-  int Add(const Record& value);
+  int Add(const Record& record);
 
   // The node that a source names, which may be new; -1: it names none that is known.
   int Resolve(const RecordSource& source, const Record& consumer);
