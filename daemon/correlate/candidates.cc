@@ -5,6 +5,7 @@
 #include <map>
 
 #include "daemon/correlate/finding.h"
+#include "daemon/correlate/wire_facts.h"
 
 namespace nanwatch {
 namespace {
@@ -50,10 +51,6 @@ bool MayHaveMade(const IncidentDraft& maker, const IncidentDraft& draft) {
 }
 
 using Tensors = google::protobuf::RepeatedPtrField<RecordTensor>;
-
-uint64_t BadIn(const RecordTensor& tensor) {
-  return tensor.nan() + tensor.pos_inf() + tensor.neg_inf();
-}
 
 const RecordTensor* FirstBad(const Tensors& tensors) {
   const auto found = std::find_if(tensors.begin(), tensors.end(),

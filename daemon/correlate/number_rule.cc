@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/correlate/number_rule.h"
 
-#include <algorithm>
 #include <cstddef>
-#include <numeric>
 
 #include "daemon/correlate/op_traits.h"
 #include "daemon/correlate/replaced_origins.h"
@@ -29,24 +27,12 @@ bool WasNotAsked(const Origin& origin) {
 void TakeForNumber(const StepClock& clock, std::vector<Origin>& origins,
                    std::vector<ValueNode>& nodes, std::vector<ReachEvent>& events,
                    std::vector<Sending>& sendings) {
-  std::vector<int> instead(origins.size());
-  std::iota(instead.begin(), instead.end(), 0);
-  bool found = false;
-  for (size_t i = 0; i < origins.size(); ++i) {
-    const Origin& number = origins[i];
-    if (number.finding_class != FindingClass::kScalar || !ComputesInLine(number)) continue;
-    const auto first = std::find_if(origins.begin(), origins.end(), [&](const Origin& origin) {
-      return WasNotAsked(origin) && origin.ticket < number.ticket &&
-             origin.site->op() == number.site->op() &&
-             origin.site->source() == number.site->source() &&
-             clock.Read(*origin.clocks).iteration_of_run ==
-                 clock.Read(*number.clocks).iteration_of_run;
-    });
-    if (first == origins.end()) continue;
-    instead[i] = static_cast<int>(first - origins.begin());
-    found = true;
-  }
-  if (!found) return;
+  const std::vector<int> instead =
+      TakenForFirst(origins, &WasNotAsked, [&clock](const Origin& first, const Origin& number) {
+        return number.finding_class == FindingClass::kScalar && ComputesInLine(number) &&
+               first.site->op() == number.site->op() &&
+               first.site->source() == number.site->source() && IsOfOneStep(clock, first, number);
+      });
   for (size_t i = 0; i < origins.size(); ++i) {
     const auto index = static_cast<size_t>(instead[i]);
     if (index != i) origins[index].finding_class = FindingClass::kScalar;

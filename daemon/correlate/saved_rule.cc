@@ -2,9 +2,6 @@
 #include "daemon/correlate/saved_rule.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <numeric>
 
 #include "daemon/correlate/replaced_origins.h"
 #include "daemon/correlate/wire_facts.h"
@@ -14,10 +11,6 @@ namespace nanwatch {
 namespace {
 
 using Tensors = google::protobuf::RepeatedPtrField<RecordTensor>;
-
-uint64_t BadIn(const RecordTensor& tensor) {
-  return tensor.nan() + tensor.pos_inf() + tensor.neg_inf();
-}
 
 // The same values, as far as their statistics tell; as rows or as columns. Of a few numbers that are
 // all alike they tell nothing.
@@ -34,11 +27,6 @@ const Tensors* InputsOf(const Origin& origin, wire::Phase phase) {
   return has_inputs ? &origin.record->value().inputs() : nullptr;
 }
 
-bool IsOfOneStep(const StepClock& clock, const Origin& a, const Origin& b) {
-  return a.clocks != nullptr && b.clocks != nullptr &&
-         clock.Read(*a.clocks).iteration_of_run == clock.Read(*b.clocks).iteration_of_run;
-}
-
 bool ReadTheSame(const Tensors& forward, const Tensors& backward) {
   return std::any_of(backward.begin(), backward.end(), [&](const RecordTensor& read) {
     return BadIn(read) != 0 &&
@@ -52,22 +40,15 @@ bool ReadTheSame(const Tensors& forward, const Tensors& backward) {
 void TakeForSaved(const StepClock& clock, const std::vector<Origin>& origins,
                   std::vector<ValueNode>& nodes, std::vector<ReachEvent>& events,
                   std::vector<Sending>& sendings) {
-  std::vector<int> instead(origins.size());
-  std::iota(instead.begin(), instead.end(), 0);
-  bool found = false;
-  for (size_t i = 0; i < origins.size(); ++i) {
-    const Tensors* backward = InputsOf(origins[i], wire::Phase::kBackward);
-    if (backward == nullptr) continue;
-    const auto first = std::find_if(origins.begin(), origins.end(), [&](const Origin& origin) {
-      const Tensors* forward = InputsOf(origin, wire::Phase::kForward);
-      return forward != nullptr && origin.ticket < origins[i].ticket &&
-             IsOfOneStep(clock, origin, origins[i]) && ReadTheSame(*forward, *backward);
-    });
-    if (first == origins.end()) continue;
-    instead[i] = static_cast<int>(first - origins.begin());
-    found = true;
-  }
-  if (found) ReplaceOrigins(instead, nodes, events, sendings);
+  const auto was_read = [](const Origin& origin) {
+    return InputsOf(origin, wire::Phase::kForward) != nullptr;
+  };
+  const auto belongs = [&clock](const Origin& first, const Origin& origin) {
+    const Tensors* backward = InputsOf(origin, wire::Phase::kBackward);
+    return backward != nullptr && IsOfOneStep(clock, first, origin) &&
+           ReadTheSame(*InputsOf(first, wire::Phase::kForward), *backward);
+  };
+  ReplaceOrigins(TakenForFirst(origins, was_read, belongs), nodes, events, sendings);
 }
 
 }  // namespace nanwatch

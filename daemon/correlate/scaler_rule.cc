@@ -118,9 +118,7 @@ class ScalerRule {
     const std::string& op = origin.site->op();
     if (!op.starts_with("aten::") || op.find("_backward") == std::string::npos) return false;
     const auto& inputs = origin.record->value().inputs();
-    const auto is_bad = [](const RecordTensor& input) {
-      return input.nan() + input.pos_inf() + input.neg_inf() != 0;
-    };
+    const auto is_bad = [](const RecordTensor& input) { return BadIn(input) != 0; };
     const auto is_gradient = [](const RecordTensor& input) {
       return input.name().empty() || input.name().starts_with("grad");
     };

@@ -30,8 +30,8 @@ void ExcuseSkippedUpdates(const std::vector<const Record*>& records, const Clock
 [[nodiscard]] bool ExcusedUndecided(const std::vector<ReachEvent>& events);
 
 // Whether one of them is excused that scaling need not explain: NaN alone, behind results that were
-// read in part, or in memory that no observed op wrote. What is too large leaves Inf first. NaN alone may come of an Inf in forward that
-// nobody used, whose slope is 0.
+// read in part, or in memory that no observed op wrote. What is too large leaves Inf first. NaN
+// alone may come of an Inf in forward that nobody used, whose slope is 0.
 [[nodiscard]] bool ExcusedUnread(const std::vector<Origin>& origins,
                                  const std::vector<ReachEvent>& events);
 

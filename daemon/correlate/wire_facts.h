@@ -26,6 +26,10 @@ namespace nanwatch {
 
 [[nodiscard]] inline bool Has(uint32_t flags, uint32_t flag) { return (flags & flag) != 0; }
 
+[[nodiscard]] inline uint64_t BadIn(const RecordTensor& tensor) {
+  return tensor.nan() + tensor.pos_inf() + tensor.neg_inf();
+}
+
 // Null: it was not kept.
 [[nodiscard]] inline bool WroteParameter(const Record* record) {
   return record != nullptr && record->has_value() &&

@@ -62,8 +62,8 @@ class SourceFinder {
   // A parameter of any module, or a buffer of one that was called.
   [[nodiscard]] bool IsOfModule(const PlainTensor& tensor) const noexcept;
 
-  // While parameters were bad nothing was followed (poison.h). What an op has read that was in memory
-  // of torch's own is taken for what came of them; false: they never were.
+  // While parameters were bad nothing was followed (poison.h). What an op has read that was in
+  // memory of torch's own is taken for what came of them; false: they never were.
   bool AddLeftByPoison(uint8_t kinds, uint8_t argument, Sources* sources) noexcept;
 
   // An op whose inputs nobody read is taken to have read this value. False: no ops have made it, or
