@@ -157,6 +157,15 @@ bool IsOrderUnseen(const Group& group, const StepCycles& cycles) {
   return unseen > 0 && group.members.size() > 1;
 }
 
+// Several take turns of more than one update each: A A B B A A B B. They may train models that have
+// nothing to do with one another, each with a count of its own.
+bool TakeLongTurns(const Group& group, const StepCycles& cycles) {
+  return std::count_if(group.members.begin(), group.members.end(), [&](const Member& member) {
+           const StepSlot& slot = cycles.slots(member.slot);
+           return slot.alternates() && slot.repeats();
+         }) > 1;
+}
+
 class Division {
  public:
   Division(const StepCycles& cycles, const StepSlot* until)
@@ -188,7 +197,7 @@ class Division {
 
   // The next act might show that the group shares its steps, or that it shares none.
   [[nodiscard]] bool IsAmbiguous(const Group& group, const Member& closing) const {
-    if (IsOrderUnseen(group, cycles_)) return true;
+    if (IsOrderUnseen(group, cycles_) || TakeLongTurns(group, cycles_)) return true;
     if (group.members.size() > 1) {
       return (closing.acts == 1 && closing.began > group.from + group.members.size()) ||
              std::any_of(group.members.begin(), group.members.end(),

@@ -47,6 +47,7 @@ void EndSpan(const StepSlot last, StepCycles& cycles) {
     slot.set_base(i < last.acts_then_size() ? last.acts_then(i) : 0);
     if (slot.began() > last.last()) continue;
     slot.set_alternates(false);
+    slot.set_repeats(false);
     slot.set_order_unseen(false);
     slot.set_unwatched(0);
     // When it acted first in the next one is not known; from the beginning, as far as it did.
@@ -88,11 +89,20 @@ void ListActs(const StepCycles& cycles, google::protobuf::RepeatedField<uint32_t
   for (const StepSlot& slot : cycles.slots()) acts.Add(slot.acts());
 }
 
+bool OthersActed(int but, const StepCycles& cycles) {
+  for (int i = 0; i < cycles.slots_size(); ++i) {
+    if (i != but && ActsInSpan(cycles, i) > 0) return true;
+  }
+  return false;
+}
+
 // When it acted in the part that lasts. `alone`: nobody else acted since the clocks before.
 void RememberTurn(int i, uint32_t acts, bool alone, uint32_t ranges_before, StepCycles& cycles) {
   StepSlot& slot = *cycles.mutable_slots(i);
   const uint32_t acts_before = ActsInSpan(cycles, i);
   if (!alone) slot.set_order_unseen(true);
+  const bool goes_on = acts_before > 0 && slot.last() == ranges_before;
+  if (alone && (acts > 1 || goes_on) && OthersActed(i, cycles)) slot.set_repeats(true);
   if (acts_before == 0) {
     // Without another one's acts between, those that went unseen came right before.
     const uint32_t earliest = alone ? Less(cycles.ranges(), acts) : ranges_before;

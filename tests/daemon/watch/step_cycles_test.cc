@@ -263,6 +263,16 @@ TEST(StepCycles, TheFirstOfTwoThatTakeTurnsIsNotTakenForATraining) {
   EXPECT_EQ(CyclesClosed(run.cycles()), 2u);
 }
 
+TEST(StepCycles, TurnsOfSeveralUpdatesEachAreAmbiguous) {
+  ToldActs run;
+  run.Repeat(2, "AABBCC");
+  EXPECT_TRUE(run.SpanAt(9).ambiguous());
+  ToldActs critic;
+  critic.Repeat(60, "A");
+  critic.Repeat(5, "BBBBBA");
+  EXPECT_FALSE(critic.SpanAt(80).ambiguous());
+}
+
 TEST(StepCycles, TrainingAfterTwoThatTookTurnsIsOneOfItsOwn) {
   ToldActs run;
   run.Repeat(4, "AAAAAB");
