@@ -29,6 +29,7 @@
 #include "shim/observe/events/pass_leaves.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/events/process_segment.h"
+#include "shim/observe/events/ruined_parameters.h"
 #include "shim/observe/figures/checkpoints.h"
 #include "shim/observe/figures/headroom.h"
 #include "shim/observe/figures/parameter_stats.h"
@@ -145,6 +146,7 @@ class Observer {
   FindingRecords records{segment, recent_values, *python, progress};
   KnownBad known_bad{bad_values, input_tracking, progress};
   Poison poison;
+  RuinedParameters ruined_parameters;
   PassLeaves pass_leaves;
 
   // ---- figures
@@ -176,7 +178,7 @@ class Observer {
   ScalarReads scalar_reads{
       {segment, records, recent_values, poison, read_numbers, loss_roots, compiled_writes}};
   SourceFinder source_finder{{known_bad, external_values, collective_results, recent_values,
-                              python->names(), level, progress, gpu_events, poison}};
+                              python->names(), level, progress, gpu_events, ruined_parameters}};
   StackedValues stacked_values{bad_values};
   PickedValues picked_values{bad_values};
   OpJudge op_judge{*python,       source_finder, stacked_values, picked_values, read_numbers,
@@ -187,8 +189,8 @@ class Observer {
   CleanOutputs clean_outputs{{segment, records, bad_values, known_bad, poison, scalar_reads}};
 
   // ---- passes and steps
-  PoisonWatch poison_watch{
-      {*python, poison, bad_values, input_tracking, level, progress, gpu_events, stops_on_anomaly}};
+  PoisonWatch poison_watch{{*python, poison, bad_values, ruined_parameters, input_tracking, level,
+                            progress, gpu_events, stops_on_anomaly}};
   BackwardPasses passes{{segment, records, recent_values, known_bad, bad_values, input_tracking,
                          python->names(), poison, poison_watch, op_path.steps, progress, losses,
                          loss_roots, gpu_events, pass_leaves}};

@@ -51,7 +51,8 @@ struct Gradients {
   uint32_t on_gpu = 0;         // so many lie on a GPU,
   bool waits_for_gpu = false;  // and what they hold is not known yet
   bool some_unseen = false;    // of some nothing will ever be known
-  bool number_bad = false;     // a rate or the like of the optimizer is not finite
+  bool number_bad = false;     // a number among the optimizer's options is not finite,
+  bool factor_bad = false;     // and it is a rate or a decay
   bool rate_known = false;
   double rate = 0;  // learning rate of its first group
   // Those parameters on the CPU that it writes were read, and what is bad in them is told.

@@ -66,21 +66,6 @@ class Poison {
   // while the bad one is still alive. The next update that leaves one bad enters it again.
   void Leave() noexcept;
 
-  // The newest value that was known when the state was entered: what is bad in memory of torch's own
-  // that was written then comes of it, as far as anyone knows. Ticket 0: it was never entered.
-  struct Last {
-    ValueRef value;
-    uint32_t site = 0;
-  };
-  void SetLast(const Last& last) noexcept {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    last_ = last;
-  }
-  [[nodiscard]] Last last() noexcept {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return last_;
-  }
-
   enum class Change : uint8_t { kNone, kEntered, kLeft };
   // At a point where the program begins something new: enters the state when a parameter was marked
   // since, and leaves it when none is bad any more.
@@ -124,7 +109,6 @@ class Poison {
   bool due_ = false;
   bool more_ = false;  // than stand in the list
   uint32_t count_ = 0;
-  Last last_;
   Parameter parameters_[kParametersMax] = {};
 };
 

@@ -140,6 +140,35 @@ bool IsBad(const at::Scalar& number) {
   return number.isFloatingPoint() && !std::isfinite(number.toDouble());
 }
 
+// One kind of node that keeps the numbers its op was given.
+struct NumberKeeper {
+  const std::type_info* type;
+  bool (*any_bad)(const Node& node);
+};
+
+template <class Kind, at::Scalar Kind::*... kNumbers>
+bool AnyBad(const Node& node) {
+  return (IsBad(static_cast<const Kind&>(node).*kNumbers) || ...);
+}
+
+#define NANWATCH_NUMBERS(Kind, ...) \
+  { &typeid(Kind), &AnyBad<Kind, __VA_ARGS__> }
+
+// Not those of which an infinite one has a meaning, as the order of a norm.
+const NumberKeeper kNumberKeepers[] = {
+    NANWATCH_NUMBERS(AddbmmBackward0, &AddbmmBackward0::alpha, &AddbmmBackward0::beta),
+    NANWATCH_NUMBERS(AddcdivBackward0, &AddcdivBackward0::value),
+    NANWATCH_NUMBERS(AddcmulBackward0, &AddcmulBackward0::value),
+    NANWATCH_NUMBERS(AddmmBackward0, &AddmmBackward0::alpha, &AddmmBackward0::beta),
+    NANWATCH_NUMBERS(AddmvBackward0, &AddmvBackward0::alpha, &AddmvBackward0::beta),
+    NANWATCH_NUMBERS(BaddbmmBackward0, &BaddbmmBackward0::alpha, &BaddbmmBackward0::beta),
+    NANWATCH_NUMBERS(PowBackward0, &PowBackward0::exponent),
+    NANWATCH_NUMBERS(PowBackward2, &PowBackward2::self),
+    NANWATCH_NUMBERS(SoftplusBackward0, &SoftplusBackward0::beta),
+    NANWATCH_NUMBERS(XlogyBackward1, &XlogyBackward1::self),
+    NANWATCH_NUMBERS(XlogyBackward2, &XlogyBackward2::other),
+};
+
 // How many tensors an op may be given; -1: any number.
 int TensorsTaken(const c10::FunctionSchema& schema) {
   int tensors = 0;
@@ -177,9 +206,12 @@ void KeptInputs::Take(const Frame& frame, const BadOutput* outputs, int count) n
       std::find_if(std::begin(kKeepers), std::end(kKeepers),
                    [node](const Keeper& candidate) { return *candidate.type == typeid(*node); });
   if (keeper == std::end(kKeepers)) return;
-  if (typeid(*node) == typeid(PowBackward0)) {
+  const auto* numbers = std::find_if(
+      std::begin(kNumberKeepers), std::end(kNumberKeepers),
+      [node](const NumberKeeper& candidate) { return *candidate.type == typeid(*node); });
+  if (numbers != std::end(kNumberKeepers)) {
     number_known_ = true;
-    number_bad_ = IsBad(static_cast<const PowBackward0&>(*node).exponent);
+    number_bad_ = numbers->any_bad(*node);
   }
   for (int i = 0; i < kArgumentsMax && keeper->arguments[i] != nullptr; ++i) {
     // Of what the op was about to write over, a copy was kept, that no one knows by its memory.

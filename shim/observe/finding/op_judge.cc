@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/finding/op_judge.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "shim/check/scan.h"
@@ -38,6 +39,16 @@ const OpTraits* WholeOp(const Finding& finding) {
   const OpTraits* whole = OutermostOp(*finding.thread, finding.frame);
   const bool is_another = whole != finding.frame.op && whole->schema != nullptr;
   return is_another && IsOfAten(*whole) && !TakesNumber(*whole) ? whole : nullptr;
+}
+
+// A coefficient that the optimizer has computed of its bad rate, and made a tensor of (ASGD).
+bool IsFactorAsTensor(const Finding& finding) {
+  const Sources& sources = finding.sources;
+  const bool came_in = std::all_of(sources.list, sources.list + sources.count, [](const auto& one) {
+    return one.kind == static_cast<uint8_t>(wire::SourceKind::kExternal);
+  });
+  return finding.place.phase == wire::Phase::kOptimizer && finding.thread->optimizer_factor_bad &&
+         finding.evidence.enters && finding.outputs[0].tensor.view.numel == 1 && came_in;
 }
 
 }  // namespace
@@ -96,7 +107,7 @@ void OpJudge::Classify(Finding& finding) noexcept {
     evidence.scalar_bad = finding.kept.number_bad() && phase != wire::Phase::kBackward;
   }
   // By Inf, as a rate, it grows.
-  if (finding.thread->optimizer_number_bad) evidence.shrinks = false;
+  if (finding.thread->optimizer_factor_bad) evidence.shrinks = false;
   // A gradient that a collective has just brought spoils an update as a rate of NaN does.
   if (evidence.bad_number && !evidence.inputs_seen && CameByCollective(finding)) {
     evidence.bad_number = false;
@@ -108,9 +119,13 @@ void OpJudge::Classify(Finding& finding) noexcept {
   finding.whole_op = WholeOp(finding);
   if (finding.whole_op != nullptr) finding.finding_class = FindingClass::kProduce;
   if (finding.finding_class == FindingClass::kProduce && !evidence.inputs_seen &&
-      phase == wire::Phase::kOptimizer && finding.thread->optimizer_number_bad &&
+      phase == wire::Phase::kOptimizer && finding.thread->optimizer_factor_bad &&
       IsAllBad(finding.outputs[0].tensor.view)) {
     finding.finding_class = FindingClass::kScalar;
+  }
+  if (IsFactorAsTensor(finding)) {
+    finding.finding_class = FindingClass::kScalar;
+    sources = {};
   }
   GuessNumber(finding);
   if (!evidence.inputs_seen && !finding.number_guessed) AssumeSources(finding);
@@ -176,8 +191,12 @@ void OpJudge::AssumeSources(Finding& finding) noexcept {
   const bool is_load = std::strcmp(finding.frame.op->name, "aten::copy_") == 0 &&
                        finding.place.phase == wire::Phase::kOther && finding.just_made() &&
                        sources_.IsOfModule(finding.outputs[0].tensor);
+  // Or averaged.
+  const bool is_outside = finding.place.phase != wire::Phase::kOptimizer &&
+                          finding.place.layer == nullptr && finding.just_made();
   if (finding.finding_class == FindingClass::kExternal && sources.count == 0 &&
       !(is_load && sources_.AddLeftByPoison(kinds, 255, &sources)) &&
+      !(is_outside && sources_.AddRuinedAlike(finding.outputs[0].tensor, kinds, &sources)) &&
       !sources_.AddForgotten(finding.place, kinds, 255, &sources) &&
       picked_values_.Find(finding.outputs[0], kinds, &picked)) {
     (void)sources_.AddUnread(picked, kinds, 255, &sources);

@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "shim/check/scan.h"
 #include "shim/classify/recent_values.h"
 #include "shim/observe/events/fact_sink.h"
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/level_state.h"
-#include "shim/observe/events/poison.h"
+#include "shim/observe/events/ruined_parameters.h"
 #include "shim/observe/events/step_clock.h"
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/thread/seen_inputs.h"
@@ -35,6 +36,20 @@ uint8_t ArgumentOf(const InputSeen& input) {
 bool TakesNumbersOfPython(const OpTraits& op) {
   constexpr char kLift[] = "aten::lift";
   return (op.families & kEnters) != 0 && std::strncmp(op.name, kLift, sizeof(kLift) - 1) == 0;
+}
+
+bool AddLeft(const std::optional<RuinedParameters::Left>& left, uint8_t kinds, uint8_t argument,
+             Sources* sources) {
+  if (!left) return false;
+  Source source{};
+  source.kind = static_cast<uint8_t>(SourceKind::kValue);
+  source.site = left->site;
+  source.value = left->value.ticket;
+  source.kinds = kinds;
+  source.input = argument;
+  sources->Add(source, left->value.index);
+  sources->assumed = true;
+  return true;
 }
 
 // Autograd saves a copy of what an op is about to write in place, inside that op, where nobody
@@ -285,17 +300,12 @@ bool SourceFinder::IsOfModule(const PlainTensor& tensor) const noexcept {
 }
 
 bool SourceFinder::AddLeftByPoison(uint8_t kinds, uint8_t argument, Sources* sources) noexcept {
-  const Poison::Last last = uses_.poison.last();
-  if (last.value.ticket == 0) return false;
-  Source source{};
-  source.kind = static_cast<uint8_t>(SourceKind::kValue);
-  source.site = last.site;
-  source.value = last.value.ticket;
-  source.kinds = kinds;
-  source.input = argument;
-  sources->Add(source, last.value.index);
-  sources->assumed = true;
-  return true;
+  return AddLeft(uses_.ruined.Newest(), kinds, argument, sources);
+}
+
+bool SourceFinder::AddRuinedAlike(const PlainTensor& made, uint8_t kinds,
+                                  Sources* sources) noexcept {
+  return AddLeft(uses_.ruined.FindAlike(made), kinds, 255, sources);
 }
 
 bool SourceFinder::AddForgotten(const Location& place, uint8_t kinds, uint8_t argument,

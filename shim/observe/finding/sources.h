@@ -19,8 +19,8 @@ class ExternalValues;
 class KnownBad;
 class LateFacts;
 class LevelState;
-class Poison;
 class RecentValues;
+class RuinedParameters;
 class StepClock;
 
 // Threads: any. Called only where something is bad.
@@ -36,7 +36,7 @@ class SourceFinder {
     LevelState& level;
     StepClock& clock;
     LateFacts& late;
-    Poison& poison;
+    RuinedParameters& ruined;
   };
   explicit SourceFinder(const Uses& uses) noexcept : uses_(uses) {}
 
@@ -65,6 +65,8 @@ class SourceFinder {
   // While parameters were bad nothing was followed (poison.h). What an op has read that was in
   // memory of torch's own is taken for what came of them; false: they never were.
   bool AddLeftByPoison(uint8_t kinds, uint8_t argument, Sources* sources) noexcept;
+  // Likewise of an op whose inputs nobody saw: a parameter as large as what it has made.
+  bool AddRuinedAlike(const PlainTensor& made, uint8_t kinds, Sources* sources) noexcept;
 
   // An op whose inputs nobody read is taken to have read this value. False: no ops have made it, or
   // they are not known any more.

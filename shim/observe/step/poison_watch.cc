@@ -9,6 +9,7 @@
 #include "shim/observe/events/gpu_tensors.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/events/poison.h"
+#include "shim/observe/events/ruined_parameters.h"
 #include "shim/observe/events/step_clock.h"
 #include "shim/observe/python/names/named_reading.h"
 #include "shim/observe/python/names/optimizer_tensors.h"
@@ -29,15 +30,7 @@ void PoisonWatch::Settle() noexcept {
   // On the CPU whoever made it so looks for the end of it, too.
   if (uses_.poison.Blind() && !uses_.late.On()) return;
   if (uses_.poison.Settle(uses_.python.names()) != Poison::Change::kEntered) return;
-  Poison::Last last;
-  uses_.bad_values.ForEach(
-      [](void* context, const BadEntry& entry) {
-        auto& newest = *static_cast<Poison::Last*>(context);
-        if (entry.site != 0 && entry.value.ticket > newest.value.ticket)
-          newest = {entry.value, entry.site};
-      },
-      &last);
-  uses_.poison.SetLast(last);
+  uses_.ruined.Add(uses_.bad_values);
   uses_.bad_values.Reset();
   uses_.tracking.Disarm();
 }

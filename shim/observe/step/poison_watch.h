@@ -32,6 +32,7 @@ class LateFacts;
 class LevelState;
 class Poison;
 class PythonBridge;
+class RuinedParameters;
 class StepClock;
 struct ThreadState;
 
@@ -42,6 +43,7 @@ class PoisonWatch {
     PythonBridge& python;
     Poison& poison;
     BadValues& bad_values;
+    RuinedParameters& ruined;
     InputTracking& tracking;
     const LevelState& level;
     StepClock& clock;

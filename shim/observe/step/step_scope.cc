@@ -126,7 +126,7 @@ void StepScope::OnOptimizerBegin(ThreadState* thread, const char* range_name, co
   const bool later_at_first = uses_.late.On();
   if (!later_at_first) uses_.poison_watch.Settle();
   Gradients gradients = ReadGradients(thread, optimizer);
-  thread->optimizer_number_bad = gradients.number_bad;
+  thread->optimizer_factor_bad = gradients.factor_bad;
   thread->optimizer_parameters_read = gradients.parameters_read;
   thread->given_finite_after_passes_plus_one =
       gradients.AreFinite() ? uint64_t{uses_.progress.Now().passes} + 1 : 0;
@@ -216,7 +216,7 @@ void StepScope::OnOptimizerEnd(ThreadState* thread) noexcept {
   thread->optimizer_holds_inputs = false;
   const bool stopped = thread->optimizer_stopped;
   thread->optimizer_stopped = false;
-  thread->optimizer_number_bad = thread->optimizer_parameters_read = false;
+  thread->optimizer_factor_bad = thread->optimizer_parameters_read = false;
   thread->given_finite_after_passes_plus_one = 0;
   if (hold) {
     uses_.tracking.Release();

@@ -43,9 +43,7 @@ bool MayBeOfNumber(const Frame& frame, const Claim& claim) {
   }
   const OpTraits* called = CalledByPython(frame, claim);
   if (called == nullptr || !TakesNumber(*called)) return false;
-  const bool for_some = (frame.op->families & kNanProof) != 0 &&
-                        !frame.op->takes_number_as_tensor &&
-                        (claim.output_kinds & wire::kHasNan) != 0;
+  const bool for_some = (frame.op->families & kNanProof) != 0 && !frame.op->takes_number_as_tensor;
   const TensorView& output = claim.outputs[0].tensor.view;
   // Divided by Inf, what is finite becomes 0.
   return for_some || (Divides(frame) ? IsAllNan(output) : IsAllBad(output));

@@ -269,6 +269,47 @@ for step in range(3):
                 told = [i["origin"]["op"] for i in verdict["incidents"] if i["severity"] != "info"]
                 self.assertEqual(told, ["aten::log"])
 
+    # Of three clients the second goes bad. Its model is gone by the time that weights are averaged, and a third has trained since.
+    def test_average_over_clients_of_which_one_was_ruined_is_of_its_incident(self):
+        for copy in ("model.state_dict()", "copy.deepcopy(model.state_dict())"):
+            with self.subTest(copy):
+                verdict = self.verdict_of(f"""
+import copy, torch, torch.nn as nn
+torch.manual_seed(0)
+shared = nn.Linear(4, 1)
+for turn in range(3):
+    weights = []
+    for client in range(3):
+        model = copy.deepcopy(shared)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(4):
+            x = torch.ones(8, 4) * float((turn, client, step) != (0, 1, 2))
+            optimizer.zero_grad()
+            model(x.log()).square().mean().backward()
+            optimizer.step()
+        weights.append({copy})
+    shared.load_state_dict({{name: sum(one[name] for one in weights) / 3 for name in weights[0]}})
+""")
+                told = [i["origin"]["op"] for i in verdict["incidents"] if i["severity"] != "info"]
+                self.assertEqual(told, ["aten::log"])
+
+    # Each counts for itself, and nobody can say whose count is meant.
+    def test_models_that_train_by_turns_of_several_steps_leave_the_step_in_doubt(self):
+        incident = self.assert_anomaly("""
+import torch, torch.nn as nn
+torch.manual_seed(0)
+models = [nn.Linear(4, 1) for _ in range(3)]
+optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+for turn in range(3):
+    for number, (model, optimizer) in enumerate(zip(models, optimizers)):
+        for step in range(2):
+            x = torch.ones(8, 4) * float((turn, number, step) != (1, 1, 1))
+            optimizer.zero_grad()
+            model(x.log()).square().mean().backward()
+            optimizer.step()
+""", op="aten::log", exact=False)
+        self.assertIn("turns", incident["origin"]["unseen"])
+
     def test_a_bad_checkpoint_after_a_training_is_the_parameter_and_no_batch(self):
         text = """
 import io

@@ -189,6 +189,19 @@ for step in range(5):
                 self.assertEqual(int(origin["step"]), 5)
                 self.assertTrue(origin["class"] == "scalar" or not origin["exact"], origin)
 
+    # What autograd keeps says what number it was.
+    def test_infinity_that_an_op_was_given_asked_for_it(self):
+        for op, use in (("aten::pow", "loss = (number ** (each / 10)).mean()"),
+                        ("aten::addcmul", "loss = torch.addcmul(each, each, each, value=number).mean()")):
+            with self.subTest(use):
+                text = TRAINING.format(use=use, read_at=-1, made="each.sum()").replace("if step == 4 and read is not None: number = read",
+                                                                    "if step == 4: number = math.inf")
+                self.assert_anomaly(text, op=op, step=5, exact=True, **{"class": "scalar"})
+        # An op that takes its number for some elements only.
+        incident = self.assert_anomaly(TRAINING.format(use="loss = F.leaky_relu(each - 1, number).mean()", read_at=-1, made="each.sum()").replace(
+            "if step == 4 and read is not None: number = read", "if step == 4: number = math.inf"), op="aten::leaky_relu", exact=False)
+        self.assertEqual(int(incident["origin"]["step"]), 5)
+
 
 HARMLESS = ("summand", "masked_fill", "where", "padding")  # no gradient depends on them
 

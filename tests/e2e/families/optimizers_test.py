@@ -138,6 +138,27 @@ for step in range(4):
                                                **{"class": "scalar"})
                 self.assertIn("parameter", incident["reach"])
 
+    def test_an_infinite_rate_of_which_torch_makes_a_tensor_is_one_incident(self):
+        text = training(model="nn.Linear(6, 2)", optimizer="torch.optim.ASGD(model.parameters(), lr=0.1)",
+                        before="if step == 2:\n    opt.param_groups[0]['lr'] = math.inf")
+        told = [(i["origin"]["kind"], i["origin"]["class"], i["origin"]["step"])
+                for i in self.verdict_of(text)["incidents"] if i["severity"] != "info"]
+        self.assertEqual(told, [("optimizer", "scalar", 2)])
+
+    def test_a_nan_among_the_options_that_no_op_was_given_made_nothing(self):
+        self.assert_anomaly(training("""
+class Normalised(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1, "last": math.nan})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.sub_(group["lr"] * p.grad / p.grad.norm())
+""", model="nn.Linear(6, 2)", optimizer="Normalised(model.parameters())", loss="(model(x) * (step != 2)).sum()"),
+                            op="aten::div", phase="optimizer", step=2, **{"class": "produce"})
+
     def test_a_loop_that_scales_by_a_bad_number_is_one_incident(self):
         for number, loop in (("math.inf", "for p in model.parameters():\n    p.grad.mul_(number)"),
                              ("math.nan", "with torch.no_grad():\n    for p in model.parameters():\n        p.mul_(number)")):

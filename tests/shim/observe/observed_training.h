@@ -17,6 +17,7 @@
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/events/pass_leaves.h"
 #include "shim/observe/events/poison.h"
+#include "shim/observe/events/ruined_parameters.h"
 #include "shim/observe/events/step_marks.h"
 #include "shim/observe/figures/headroom.h"
 #include "shim/observe/figures/parameter_stats.h"
@@ -206,6 +207,7 @@ class ObservedTraining {
   FindingRecords records{segment, recent, python, progress};
   KnownBad known_bad{bad_values, tracking, progress};
   Poison poison{&event_clock};
+  RuinedParameters ruined;
   PassLeaves pass_leaves;
   ParameterStats stats{segment, python, progress, late};
   Headroom headroom{segment};
@@ -225,7 +227,7 @@ class ObservedTraining {
   ScalarReads scalar_reads{
       {segment, records, recent, poison, read_numbers, loss_roots, compiled_writes}};
   SourceFinder sources{{known_bad, external, collective_results, recent, python.names(), level,
-                        progress, late, poison}};
+                        progress, late, ruined}};
   StackedValues stacked_values{bad_values};
   PickedValues picked_values{bad_values};
   OpJudge judge{python,        sources,  stacked_values, picked_values, read_numbers,
@@ -234,7 +236,7 @@ class ObservedTraining {
                      shared_files, out_of_sight, trail, capsules, finding_sink, pass_leaves}};
   CleanOutputs clean_outputs{{segment, records, bad_values, known_bad, poison, scalar_reads}};
   PoisonWatch poison_watch{
-      {python, poison, bad_values, tracking, level, progress, late, stops_on_anomaly}};
+      {python, poison, bad_values, ruined, tracking, level, progress, late, stops_on_anomaly}};
   BackwardPasses passes{{segment, records, recent, known_bad, bad_values, tracking, python.names(),
                          poison, poison_watch, marks, progress, losses, loss_roots, late,
                          pass_leaves}};

@@ -25,24 +25,27 @@ bool IsFactor(const PythonApi& api, PyObj* group, const PyObj* number) {
   });
 }
 
-// Only what is exactly a float: of anything else Python would run code of its own to make one.
-bool IsBadNumber(const PythonApi& api, PyObj* group, const PyObj* value, PyObj* number) {
-  if (number->type != api.float_type) return false;
+// `value`, of a group, or one of it where it is a tuple. Only what is exactly a float: of anything
+// else Python would run code of its own to make one.
+void ReadNumber(const PythonApi& api, PyObj* group, const PyObj* value, PyObj* number,
+                OptimizedTensors* tensors) {
+  if (number->type != api.float_type) return;
   const double read = api.PyFloat_AsDouble(number);
-  return std::isnan(read) || (std::isinf(read) && IsFactor(api, group, value));
+  if (std::isfinite(read)) return;
+  const bool is_factor = IsFactor(api, group, value);
+  tensors->factor_bad |= is_factor;
+  tensors->number_bad |= is_factor || std::isnan(read);
 }
 
-bool HoldsBadNumber(const PythonApi& api, PyObj* group) {
+void ReadAllNumbers(const PythonApi& api, PyObj* group, OptimizedTensors* tensors) {
   PyObj* name = nullptr;
   PyObj* value = nullptr;
   for (ptrdiff_t at = 0; api.PyDict_Next(group, &at, &name, &value) != 0;) {
-    if (IsBadNumber(api, group, value, value)) return true;
+    ReadNumber(api, group, value, value, tensors);
     if (!api.HasFlag(value, kPyFlagTuple)) continue;
-    for (ptrdiff_t i = api.PyTuple_Size(value); i-- > 0;) {
-      if (IsBadNumber(api, group, value, api.PyTuple_GetItem(value, i))) return true;
-    }
+    for (ptrdiff_t i = api.PyTuple_Size(value); i-- > 0;)
+      ReadNumber(api, group, value, api.PyTuple_GetItem(value, i), tensors);
   }
-  return false;
 }
 
 void ReadNumbers(const PythonApi& api, PyObj* group, bool is_first, OptimizedTensors* tensors) {
@@ -51,7 +54,7 @@ void ReadNumbers(const PythonApi& api, PyObj* group, bool is_first, OptimizedTen
     tensors->rate = api.PyFloat_AsDouble(rate);
     tensors->rate_known = true;
   }
-  if (!tensors->number_bad) tensors->number_bad = HoldsBadNumber(api, group);
+  ReadAllNumbers(api, group, tensors);
 }
 
 // The list of a group's parameters, borrowed; null: it has none.

@@ -82,6 +82,8 @@ struct OptimizedTensors {
   at::TensorBase grad_scale;
   // With kGradients: a group holds a NaN among its numbers, or an infinite rate.
   bool number_bad = false;
+  // One of these is a factor of what torch's optimizers compute: a rate, a decay.
+  bool factor_bad = false;
   // With kGradients: `lr` of the first group, where that is a float.
   bool rate_known = false;
   double rate = 0;
