@@ -69,21 +69,29 @@ void AddEvents(const Lineage& lineage, Drafts& drafts) {
   }
 }
 
-// Of one value a metric may be told for certain, and what harmed the training only by a guess (it
-// came back as a number): then the incident is not exact.
+// Of one value a metric or a buffer may be told for certain, and what harmed the training only by a
+// guess (it came back as a number, another one lay beside it): then the incident is not exact.
 void TakeDoubts(const Lineage& lineage, Drafts& drafts) {
-  std::map<IncidentDraft*, std::pair<bool, const Origin*>> harms;  // surely; else as this one says
+  struct Harm {
+    bool surely = false;
+    const Origin* guess = nullptr;  // else as this one says
+  };
+  std::map<IncidentDraft*, std::pair<Harm, Harm>> harms;  // of the training, and of buffers
   for (const ReachEvent& event : lineage.events()) {
     if (event.origin < 0 || !IsAnomalous(event) || event.reach == Reach::kMetric) continue;
     const Origin& origin = lineage.origins()[static_cast<size_t>(event.origin)];
     IncidentDraft& draft = DraftOf(drafts, lineage, event.origin);
     if (draft.lineage != &lineage || draft.origin->node != origin.node) continue;
-    auto& [surely, guess] = harms[&draft];
-    surely |= origin.exact;
-    if (!origin.exact && guess == nullptr) guess = &origin;
+    auto& [of_training, of_buffers] = harms[&draft];
+    Harm& harm = event.reach == Reach::kBuffer ? of_buffers : of_training;
+    harm.surely |= origin.exact;
+    if (!origin.exact && harm.guess == nullptr) harm.guess = &origin;
   }
-  for (const auto& [draft, harm] : harms) {
-    if (!harm.first && harm.second != nullptr) draft->origin = harm.second;
+  for (const auto& [draft, each] : harms) {
+    const auto& [of_training, of_buffers] = each;
+    const bool trained = of_training.surely || of_training.guess != nullptr;
+    const Harm& harm = trained ? of_training : of_buffers;
+    if (!harm.surely && harm.guess != nullptr) draft->origin = harm.guess;
   }
 }
 

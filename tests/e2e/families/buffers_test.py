@@ -182,6 +182,37 @@ class Buffers(WatchedProgramTest):
         text = TRAINING.format(update="self.mean = batch.masked_fill(batch > 0, -math.inf)")
         self.assertIn(self.verdict_of(text)["verdict"], ("expected", "clean"))
 
+    # A bank whose row of log nobody reads: what spoils the loss is the row of sqrt.
+    def test_of_two_bad_rows_of_a_bank_the_first_is_not_told_for_certain(self):
+        incident = self.assert_anomaly("""
+import torch, torch.nn as nn
+torch.manual_seed(0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("bank", torch.zeros(8, 4))
+        self.fc = nn.Linear(4, 1)
+
+    def forward(self, x, to, of):
+        self.bank.index_put_((torch.tensor([to]),), x, accumulate=True)
+        return self.fc(self.bank[of:of + 1])
+
+model = Net()
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    x = torch.rand(4)
+    if step == 1:
+        out = model(torch.log(-x), 6, 0)
+    elif step == 2:
+        out = model(torch.sqrt(-x), 4, 4)
+    else:
+        out = model(x, step, step)
+    opt.zero_grad()
+    out.pow(2).mean().backward()
+    opt.step()
+""", exact=False)
+        self.assertIn("beside", incident["origin"]["unseen"])
+
 
 if __name__ == "__main__":
     main()
