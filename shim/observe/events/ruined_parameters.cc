@@ -59,7 +59,8 @@ std::optional<RuinedParameters::Left> RuinedParameters::FindAlike(
     const PlainTensor& tensor) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   const TensorView& view = tensor.view;
-  if (view.numel < 2 || tensor.gpu >= 0) return std::nullopt;
+  // A single number may be anything.
+  if (view.ndim == 0 || tensor.gpu >= 0) return std::nullopt;
   const uint64_t bytes = static_cast<uint64_t>(view.numel) * ElementBytes(view.type);
   for (size_t i = ruined_.size(); i-- > 0;) {
     const Ruined& ruined = ruined_[(next_ + i) % ruined_.size()];

@@ -128,7 +128,14 @@ void OpJudge::Classify(Finding& finding) noexcept {
     sources = {};
   }
   GuessNumber(finding);
-  if (!evidence.inputs_seen && !finding.number_guessed) AssumeSources(finding);
+  if (!evidence.inputs_seen && !finding.number_guessed) {
+    AssumeSources(finding);
+  } else if (finding.finding_class == FindingClass::kExternal && sources.count == 0 &&
+             finding.just_made() && std::strcmp(frame.op->name, "aten::set_") == 0 &&
+             sources_.AddRuinedAlike(finding.outputs[0].tensor, evidence.output_kinds, &sources)) {
+    // A checkpoint of a ruined model was loaded.
+    finding.finding_class = FindingClass::kPropagate;
+  }
   // "Asked for" and "came in" are said of clean inputs, and these may have been anything.
   if (finding.traced != nullptr && !finding.traced->complete && sources.count == 0 &&
       evidence.output_kinds != wire::kHasNegInf &&

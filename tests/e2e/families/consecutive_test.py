@@ -269,6 +269,30 @@ for step in range(3):
                 told = [i["origin"]["op"] for i in verdict["incidents"] if i["severity"] != "info"]
                 self.assertEqual(told, ["aten::log"])
 
+    def test_checkpoint_of_a_ruined_model_is_of_its_incident(self):
+        verdict = self.verdict_of("""
+import io, torch, torch.nn as nn
+torch.manual_seed(0)
+file = io.BytesIO()
+def train(spoil, saves):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(5):
+        x = torch.ones(8, 4) * float(not spoil or step != 2)
+        optimizer.zero_grad()
+        model(x.log()).square().mean().backward()
+        optimizer.step()
+    if saves: torch.save(model.state_dict(), file)
+train(True, True)
+train(False, False)
+file.seek(0)
+model = nn.Linear(4, 1)
+model.load_state_dict(torch.load(file))
+model(torch.ones(2, 4)).mean().item()
+""")
+        told = [i["origin"]["op"] for i in verdict["incidents"] if i["severity"] != "info"]
+        self.assertEqual(told, ["aten::log"])
+
     # Of three clients the second goes bad. Its model is gone by the time that weights are averaged, and a third has trained since.
     def test_average_over_clients_of_which_one_was_ruined_is_of_its_incident(self):
         for copy in ("model.state_dict()", "copy.deepcopy(model.state_dict())"):
