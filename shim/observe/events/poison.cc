@@ -45,7 +45,7 @@ void Poison::Mark(const NamedTensor* named, const PlainTensor& tensor) noexcept 
   const std::lock_guard<std::mutex> lock(mutex_);
   due_ = true;
   if (IsKnown(named, tensor)) return;
-  if (count_ == kParametersMax) {
+  if (count_ == kParametersMax && !DropOneGone()) {
     more_ = true;
     return;
   }
@@ -55,6 +55,19 @@ void Poison::Mark(const NamedTensor* named, const PlainTensor& tensor) noexcept 
       Parameter{named, {}, tensor.view.type, tensor.byte_begin, tensor.byte_end, on_gpu, false,
                 0,     0,  tensor.gpu};
   if (named == nullptr || on_gpu) parameter.storage = HoldWeakly(tensor.storage);
+}
+
+bool Poison::DropOneGone() noexcept {
+  for (uint32_t i = 0; i < count_; ++i) {
+    void* const handle = parameters_[i].storage.handle;
+    if (handle == nullptr || parameters_[i].on_gpu || !TorchWeakStorageOps().expired(handle)) {
+      continue;
+    }
+    TorchWeakStorageOps().drop(handle);
+    parameters_[i] = parameters_[--count_];
+    return true;
+  }
+  return false;
 }
 
 void Poison::Move(const NamedTensor& named, const PlainTensor& tensor) noexcept {

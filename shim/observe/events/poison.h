@@ -98,7 +98,8 @@ class Poison {
   bool IsBad(const PythonNames& names, Parameter& parameter) const noexcept;
   bool IsGone(Parameter& parameter) const noexcept;
   bool AnyIsBad(const PythonNames& names) noexcept;
-  void Forget() noexcept;  // all that are listed
+  bool DropOneGone() noexcept;  // of those on the CPU
+  void Forget() noexcept;       // all that are listed
   static bool Hold(const Parameter& parameter, HeldParameter* held) noexcept;
 
   const EventClock* const clock_;

@@ -30,7 +30,12 @@ void ExchangedData::OnChange(const char* op, ThreadState* thread, const at::Tens
   if (DescribeTensor(tensor, &plain, &reason) != Readable::kYes) return;
   if (named != nullptr) uses_.poison.Move(*named, plain);
   // What lies on a GPU cannot be looked at here: who reads the parameter tells of it.
-  if (plain.gpu >= 0 || uses_.poison.Poisoned()) return;
+  if (plain.gpu >= 0) return;
+  if (uses_.poison.Poisoned()) {
+    // It is bad as before, in other memory (`w.data = w.data - rate * w.grad`).
+    if (named == nullptr && HasNonFinite(plain.view)) uses_.poison.Mark(nullptr, plain);
+    return;
+  }
   wire::Source source{};
   ValueRef value{};
   if (!uses_.known_bad.SourceOf(plain, &source, &value) || !HasNonFinite(plain.view)) return;

@@ -184,5 +184,23 @@ class Consequences(WatchedProgramTest):
                 self.assertEqual((origin["class"], int(origin["step"]), origin["exact"]), ("produce", 2, True))
                 self.assertIn("loss", alarming[0]["reach"])
 
+    # Each of ten parameters, of no module, has other memory after each step. The fixture's own step is the first.
+    def test_parameters_that_are_given_other_memory_are_followed(self):
+        verdict = self.verdict_of("""
+import torch
+torch.manual_seed(0)
+weights=[torch.ones(4,4,requires_grad=True) for _ in range(10)]
+for step in range(9):
+    x=torch.ones(8,4)
+    if step==2: x[2,2]=0
+    x=x.log()
+    for w in weights: x=torch.tanh(x@w)
+    x.pow(2).mean().backward()
+    for w in weights: w.data=w.data-1e-3*w.grad; w.grad=None
+print(weights[0])
+""")
+        told = [(i["origin"]["op"], int(i["origin"]["step"])) for i in verdict["incidents"] if i["severity"] != "info"]
+        self.assertEqual(told, [("aten::log", 3)])
+
 
 main()
