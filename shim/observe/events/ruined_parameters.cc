@@ -43,7 +43,6 @@ void RuinedParameters::Take(void* self, const BadEntry& entry) {
 
 void RuinedParameters::Add(BadValues& bad_values) noexcept try {
   const std::lock_guard<std::mutex> lock(mutex_);
-  newest_ = {};
   ruined_.reserve(kMax);
   bad_values.ForEach(&RuinedParameters::Take, this);
 } catch (const std::exception&) {
