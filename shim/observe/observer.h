@@ -203,7 +203,7 @@ class Observer {
   canary::Buffers canary_buffers{
       {python->names(), level, poison, known_bad, unobserved_writes, losses, step_decisions}};
   LossReads loss_reads{{level, poison, known_bad, unobserved_writes, compiled_writes, canary_reads,
-                        passes, losses, gpu_events}};
+                        passes, poison_watch, losses, gpu_events}};
   JobStop job_stop{*entry_, segment, *python, recent_values};
   StepPublisher step_publisher{{*entry_, segment, records, *python, bad_values, input_tracking,
                                 level, poison, poison_watch, op_path.steps, progress, losses,

@@ -43,6 +43,7 @@ bool IsBadMemory(const WeakStorage& weak, wire::ElementType type, uint64_t byte_
 
 void Poison::Mark(const NamedTensor* named, const PlainTensor& tensor) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (idle_.load(std::memory_order_relaxed) || left_alone_ == kLeftAloneMax) return;
   due_ = true;
   if (IsKnown(named, tensor)) return;
   if (count_ == kParametersMax && !DropOneGone()) {
@@ -179,9 +180,22 @@ void Poison::Forget() noexcept {
 
 void Poison::Leave() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
+  LeaveLocked();
+}
+
+void Poison::LeaveLocked() noexcept {
   Forget();
   due_ = more_ = false;
   poisoned_.store(false, std::memory_order_relaxed);
+}
+
+bool Poison::LeaveAlone() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!Poisoned() && !due_) return false;
+  LeaveLocked();
+  idle_.store(true, std::memory_order_relaxed);
+  ++left_alone_;
+  return true;
 }
 
 Poison::Change Poison::Settle(const PythonNames& names) noexcept {

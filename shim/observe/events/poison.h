@@ -62,6 +62,13 @@ class Poison {
     }
   }
 
+  // A loss is finite though parameters are bad: a row of an embedding that is never looked up, a
+  // model that another one is trained beside. What goes on has nothing of them, so the state is
+  // left, or not entered. False: neither. Until a loss is bad nothing enters it again, and after a
+  // few times (models that train by turns) nothing ever does.
+  bool LeaveAlone() noexcept;
+  void OnBadLoss() noexcept { idle_.store(false, std::memory_order_relaxed); }
+
   // Leaves the state whatever the parameters are: a notebook's next cell may train another model
   // while the bad one is still alive. The next update that leaves one bad enters it again.
   void Leave() noexcept;
@@ -93,11 +100,13 @@ class Poison {
     PlainTensor tensor{};
   };
   static constexpr uint32_t kParametersMax = 8;
+  static constexpr uint32_t kLeftAloneMax = 3;
 
   bool IsKnown(const NamedTensor* named, const PlainTensor& tensor) const noexcept;
   bool IsBad(const PythonNames& names, Parameter& parameter) const noexcept;
   bool IsGone(Parameter& parameter) const noexcept;
   bool AnyIsBad(const PythonNames& names) noexcept;
+  void LeaveLocked() noexcept;
   bool DropOneGone() noexcept;  // of those on the CPU
   void Forget() noexcept;       // all that are listed
   static bool Hold(const Parameter& parameter, HeldParameter* held) noexcept;
@@ -107,6 +116,8 @@ class Poison {
   std::atomic<bool> poisoned_{false};
   std::atomic<bool> blind_{false};
   std::atomic<bool> hopeful_{false};
+  std::atomic<bool> idle_{false};  // what is bad has spoiled no loss since
+  uint32_t left_alone_ = 0;
   bool due_ = false;
   bool more_ = false;  // than stand in the list
   uint32_t count_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/events/ruined_parameters.h"
 
+#include <algorithm>
 #include <exception>
 
 #include "shim/check/scan.h"
@@ -24,7 +25,7 @@ bool IsFiniteNow(const WeakStorage& weak, uint64_t byte_begin, uint64_t byte_end
 }  // namespace
 
 RuinedParameters::~RuinedParameters() {
-  for (const Ruined& ruined : ruined_) TorchWeakStorageOps().drop(ruined.storage.handle);
+  for (const BadEntry& ruined : ruined_) TorchWeakStorageOps().drop(ruined.storage.handle);
 }
 
 void RuinedParameters::Take(void* self, const BadEntry& entry) {
@@ -32,21 +33,33 @@ void RuinedParameters::Take(void* self, const BadEntry& entry) {
   if (entry.site == 0) return;
   const Left left{entry.value, entry.site};
   if (left.value.ticket > all.newest_.value.ticket) all.newest_ = left;
-  if (entry.target != wire::Target::kParameter || !entry.dense) return;
   if (all.ruined_.size() < kMax) all.ruined_.resize(all.ruined_.size() + 1);
-  Ruined& ruined = all.ruined_[all.next_];
+  BadEntry& ruined = all.ruined_[all.next_];
   if (ruined.storage.handle != nullptr) TorchWeakStorageOps().drop(ruined.storage.handle);
-  ruined = {HoldWeakly(static_cast<const c10::StorageImpl*>(entry.storage.storage)),
-            entry.byte_begin, entry.byte_end, left};
+  ruined = entry;
+  ruined.storage = HoldWeakly(static_cast<const c10::StorageImpl*>(entry.storage.storage));
   all.next_ = (all.next_ + 1) % kMax;
+  all.added_ = std::min<size_t>(all.added_ + 1, kMax);
 }
 
 void RuinedParameters::Add(BadValues& bad_values) noexcept try {
   const std::lock_guard<std::mutex> lock(mutex_);
   ruined_.reserve(kMax);
+  added_ = 0;
   bad_values.ForEach(&RuinedParameters::Take, this);
 } catch (const std::exception&) {
   // No memory: what they leave is not known then.
+}
+
+void RuinedParameters::Restore(BadValues& bad_values) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (size_t n = added_; n-- > 0;) {
+    if (TorchWeakStorageOps().expired(At(n).storage.handle)) continue;
+    BadEntry entry = At(n);
+    entry.storage = HoldWeakly(static_cast<const c10::StorageImpl*>(entry.storage.storage));
+    entry.resident = true;  // no reason to ask all ops for their inputs
+    (void)bad_values.Add(entry);
+  }
 }
 
 std::optional<RuinedParameters::Left> RuinedParameters::Newest() noexcept {
@@ -61,11 +74,14 @@ std::optional<RuinedParameters::Left> RuinedParameters::FindAlike(
   // A single number may be anything.
   if (view.ndim == 0 || tensor.gpu >= 0) return std::nullopt;
   const uint64_t bytes = static_cast<uint64_t>(view.numel) * ElementBytes(view.type);
-  for (size_t i = ruined_.size(); i-- > 0;) {
-    const Ruined& ruined = ruined_[(next_ + i) % ruined_.size()];
-    if (ruined.byte_end - ruined.byte_begin != bytes) continue;
+  for (size_t n = 0; n < ruined_.size(); ++n) {
+    const BadEntry& ruined = At(n);
+    if (ruined.target != wire::Target::kParameter || !ruined.dense ||
+        ruined.byte_end - ruined.byte_begin != bytes) {
+      continue;
+    }
     if (IsFiniteNow(ruined.storage, ruined.byte_begin, ruined.byte_end, view.type)) continue;
-    return ruined.left;
+    return Left{ruined.value, ruined.site};
   }
   return std::nullopt;
 }

@@ -3,7 +3,7 @@
 // of weights that outlive their model (a kept state_dict, an average over clients) nobody knows
 // later who made them bad. Here stands what they held when nothing was followed any more.
 //
-// Of the newest kMax parameters. Threads: all functions lock.
+// Of the newest kMax values. Threads: all functions lock.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,8 @@ class RuinedParameters {
 
   // Nothing is followed from now on: what is known to be bad until now.
   void Add(BadValues& bad_values) noexcept;
+  // Values are followed again, and what was added last is bad still, as far as anyone knows.
+  void Restore(BadValues& bad_values) noexcept;
 
   // The newest value that was known then, of whatever: what is bad in memory of torch's own that was
   // written since comes of it, as far as anyone knows.
@@ -37,19 +39,18 @@ class RuinedParameters {
   [[nodiscard]] std::optional<Left> FindAlike(const PlainTensor& tensor) noexcept;
 
  private:
-  static constexpr uint32_t kMax = 256;
-  struct Ruined {
-    WeakStorage storage;
-    uint64_t byte_begin = 0;
-    uint64_t byte_end = 0;
-    Left left;
-  };
+  static constexpr uint32_t kMax = 1024;
 
   static void Take(void* self, const BadEntry& entry);
+  // The n-th newest.
+  [[nodiscard]] const BadEntry& At(size_t n) const {
+    return ruined_[(next_ + ruined_.size() - 1 - n) % ruined_.size()];
+  }
 
-  std::mutex mutex_;            // covers all below
-  std::vector<Ruined> ruined_;  // kMax at most; from there on a ring
-  uint32_t next_ = 0;           // the place of the oldest, where the ring is full
+  std::mutex mutex_;              // covers all below
+  std::vector<BadEntry> ruined_;  // kMax at most; from there on a ring
+  uint32_t next_ = 0;             // the place of the oldest, where the ring is full
+  size_t added_ = 0;              // when nothing was followed last
   Left newest_;
 };
 

@@ -79,6 +79,8 @@ void BackwardPasses::RecordBegin(ThreadState* thread, uint64_t number, const Seq
                                  bool root_is_loss) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   CloseHeld(thread);
+  const bool clean_root = root != nullptr && root->value.ticket == 0;
+  if (clean_root && !uses_.late.On() && !uses_.poison.Poisoned()) uses_.poison.LeaveAlone();
   if (uses_.late.On() || thread->optimizer_depth == 0) uses_.poison_watch.Settle();
   Emitter* emitter = uses_.segment.Ensure();
   if (emitter == nullptr) return;
@@ -141,6 +143,7 @@ bool BackwardPasses::SetRoot(ValueRef root) noexcept {
 
 void BackwardPasses::EmitBadRoot(ThreadState* thread, ValueRef root, uint32_t flags) noexcept {
   bad_root_ = root;
+  uses_.poison.OnBadLoss();
   Emit(thread, flags);
   uses_.segment.emitter()->RecordReach(wire::Reach::kLoss, root.ticket, record_.header.ticket, 0,
                                        record_.header.clocks);

@@ -48,7 +48,7 @@ class BackwardPasses {
     BadValues& bad_values;
     InputTracking& tracking;
     const PythonNames& names;
-    const Poison& poison;
+    Poison& poison;
     PoisonWatch& poison_watch;
     StepMarks& marks;
     StepProgress& progress;

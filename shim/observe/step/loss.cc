@@ -16,6 +16,7 @@
 #include "shim/observe/events/poison.h"
 #include "shim/observe/step/backward_pass.h"
 #include "shim/observe/step/canary_reads.h"
+#include "shim/observe/step/poison_watch.h"
 #include "shim/observe/step/step_losses.h"
 #include "shim/observe/torch/grad_fn.h"
 #include "shim/observe/torch/tensor_stats.h"
@@ -89,6 +90,7 @@ bool LossReads::Report(ThreadState* thread, const PlainTensor& plain, const Laye
   double number = 0;
   if (!ReadNumber(plain.view, &number)) return false;
   uses_.losses.Record(number);
+  if (std::isfinite(number)) uses_.poison_watch.OnFiniteLoss();
   if (canary && !std::isfinite(number)) {
     BusyScope busy(thread);
     ReportBad(thread, plain, layer);

@@ -23,6 +23,7 @@ class KnownBad;
 class LateFacts;
 class LevelState;
 class Poison;
+class PoisonWatch;
 class StepLosses;
 class UnobservedWrites;
 struct Layer;
@@ -44,6 +45,7 @@ class LossReads {
     CompiledWrites& compiled_writes;
     canary::Reads& reads;
     BackwardPasses& passes;
+    PoisonWatch& poison_watch;
     StepLosses& losses;
     LateFacts& late;
   };

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "shim/observe/events/fact_sink.h"
 #include "shim/observe/events/gpu_tensors.h"
+#include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/events/poison.h"
 #include "shim/observe/events/ruined_parameters.h"
@@ -43,6 +45,36 @@ void PoisonWatch::At(ThreadState* thread, Border border, const void* optimizer) 
   Follow(thread, border, optimizer);
 } catch (const std::exception&) {
   // No memory for a list: the next step asks again.
+}
+
+void PoisonWatch::OnFiniteLoss() noexcept {
+  if (!uses_.poison.Poisoned() || uses_.late.On() || !WatchesEveryOp(uses_.level.watched())) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!uses_.poison.LeaveAlone()) return;
+  RememberRuined();
+  ended_in_step_.store(uses_.clock.completed(), std::memory_order_relaxed);
+  End();
+}
+
+// What has gone bad since nothing was followed comes of what was known then.
+void PoisonWatch::RememberRuined() noexcept {
+  uses_.ruined.Restore(uses_.bad_values);
+  const std::optional<RuinedParameters::Left> newest = uses_.ruined.Newest();
+  if (!newest) return;
+  const PythonNames& names = uses_.python.names();
+  names.ForEach([&](const NamedTensor& named) {
+    const NamedReading reading(names, named);
+    BadEntry known;
+    if (named.kind != NamedTensorKind::kParameter || !reading.IsBad()) return;
+    const PlainTensor& tensor = reading.tensor();
+    if (uses_.bad_values.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, &known)) return;
+    BadEntry entry = BadEntryOf(tensor, uses_.clock.completed());
+    entry.value = newest->value;
+    entry.site = newest->site;
+    entry.target = wire::Target::kParameter;
+    entry.resident = true;
+    (void)uses_.bad_values.Add(entry);
+  });
 }
 
 bool PoisonWatch::EndsStep(Border border) noexcept {

@@ -66,6 +66,9 @@ class PoisonWatch {
   // unknown. Nothing but two loads where no parameter is bad.
   void At(ThreadState* thread, Border border, const void* optimizer = nullptr) noexcept;
 
+  // A pass begins at a finite loss, on the CPU. Nothing but a load where no parameter is bad.
+  void OnFiniteLoss() noexcept;
+
   // A part of a list has answered, or never will (`lost`): so many tensors, of the event with this
   // number.
   void OnProbe(uint64_t event, uint32_t tensors, bool bad) noexcept;
@@ -84,6 +87,7 @@ class PoisonWatch {
   bool Probe(ThreadState* thread);
   void TakeVersions(const void* optimizer);
   [[nodiscard]] uint64_t SumOfVersions() const;
+  void RememberRuined() noexcept;
   // Of this border: whether a step of the training has ended there, taken or skipped.
   [[nodiscard]] bool EndsStep(Border border) noexcept;
 

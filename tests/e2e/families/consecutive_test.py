@@ -269,6 +269,26 @@ for step in range(3):
                 told = [i["origin"]["op"] for i in verdict["incidents"] if i["severity"] != "info"]
                 self.assertEqual(told, ["aten::log"])
 
+    # The first model is still there, and bad.
+    def test_fault_of_a_second_model_beside_a_ruined_one_is_an_incident(self):
+        verdict = self.verdict_of("""
+import torch, torch.nn as nn
+torch.manual_seed(0)
+def train(model, loss_of, steps):
+    optimizer = torch.optim.Adam(model.parameters())
+    for step in range(steps):
+        scores = model(torch.randn(4, 3)).sigmoid()
+        optimizer.zero_grad()
+        loss_of(scores, step).backward()
+        optimizer.step()
+models = [nn.Linear(3, 1) for _ in range(3)]
+train(models[0], lambda scores, step: -(scores * (step != 2)).log().mean(), 4)
+train(models[1], lambda scores, step: scores.mean(), 4)
+train(models[2], lambda scores, step: (scores * (step != 3) / (scores * (step != 3)).sum()).square().sum(), 6)
+""")
+        told = {i["origin"]["op"] for i in verdict["incidents"] if i["severity"] == "critical"}
+        self.assertEqual(told, {"aten::log", "aten::div"})
+
     def test_checkpoint_of_a_ruined_model_is_of_its_incident(self):
         verdict = self.verdict_of("""
 import io, torch, torch.nn as nn

@@ -180,6 +180,37 @@ class Decoder(nn.Module):
                             kind="op", op="aten::sub", phase="backward", autograd_node="LogsumexpBackward0", layer="odd", step=3,
                             **{"class": "inf_to_nan"})
 
+    # A bad row of a parameter that nobody reads, and another fault two steps later.
+    def test_what_a_bad_row_that_nobody_reads_has_not_spoiled_is_not_of_it(self):
+        verdict = self.verdict_of("""
+import torch, torch.nn as nn
+torch.manual_seed(0)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bank = nn.Parameter(torch.zeros(8, 4), requires_grad=False)
+        self.fc = nn.Linear(4, 1)
+
+    def forward(self, x, to, of):
+        with torch.no_grad():
+            self.bank[to:to + 1] = x
+        return self.fc(self.bank[[of]])
+
+model = Net()
+opt = torch.optim.SGD(model.fc.parameters(), lr=0.1)
+for step in range(6):
+    x, to, of = torch.rand(1, 4), step, step
+    if step == 1: x, to, of = torch.log(-x), 7, 0
+    if step == 4: x = torch.sqrt(-x)
+    opt.zero_grad()
+    model(x, to, of).square().mean().backward()
+    opt.step()
+""")
+        told = {i["origin"]["op"]: i for i in verdict["incidents"] if i["severity"] == "critical"}
+        self.assertEqual(set(told), {"aten::log", "aten::sqrt"})
+        self.assertNotIn("loss", told["aten::log"]["reach"])
+        self.assertEqual(int(told["aten::sqrt"]["origin"]["step"]), 4)
+
 
 if __name__ == "__main__":
     main()

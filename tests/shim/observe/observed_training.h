@@ -245,8 +245,8 @@ class ObservedTraining {
       {python, level, poison, poison_watch, progress, losses, passes, reports, late, sink}};
   canary::Reads canary_reads{{segment, level, poison, known_bad, writes, scalar_reads, losses}};
   canary::Buffers buffers{{python.names(), level, poison, known_bad, writes, losses, sink}};
-  LossReads loss_reads{
-      {level, poison, known_bad, writes, compiled_writes, canary_reads, passes, losses, late}};
+  LossReads loss_reads{{level, poison, known_bad, writes, compiled_writes, canary_reads, passes,
+                        poison_watch, losses, late}};
   JobStop stop{process.entry(), segment, python, recent};
   StepPublisher publisher{{process.entry(), segment, records, python, bad_values, tracking, level,
                            poison, poison_watch, marks, progress, losses, scaler, read_numbers,

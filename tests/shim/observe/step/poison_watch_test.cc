@@ -50,6 +50,45 @@ TEST_F(PoisonWatchTest, WatchesNothingFromTheNextBorderOn) {
   EXPECT_TRUE(on_.poison.Ignores());
 }
 
+TEST_F(PoisonWatchTest, WatchesOnWhereALossIsFiniteAllTheSame) {
+  const BadOutput output{ObservedTraining::Plain(parameter_), 0, false};
+  Written written;
+  written.target = wire::Target::kParameter;
+  on_.known_bad.Remember(&output, 1, {.value = {5, 1}, .site = 1, .written = written});
+  EnterPoisoned();
+  At(Border::kStepBegins);
+  on_.poison_watch.OnFiniteLoss();
+  EXPECT_FALSE(on_.poison.Poisoned());
+  EXPECT_FALSE(on_.poison.Blind());
+  // What is bad is known to be bad, and no reason to track inputs.
+  BadEntry known;
+  ASSERT_TRUE(on_.known_bad.Find(ObservedTraining::Plain(parameter_), &known));
+  EXPECT_EQ(known.value.ticket, 5u);
+  EXPECT_FALSE(on_.tracking.armed());
+}
+
+TEST_F(PoisonWatchTest, WhatSpoilsNoLossIsLeftAloneUntilALossIsBad) {
+  EnterPoisoned();
+  on_.poison_watch.OnFiniteLoss();
+  on_.poison.Mark(nullptr, ObservedTraining::Plain(parameter_));
+  on_.poison_watch.Settle();
+  EXPECT_FALSE(on_.poison.Poisoned());
+  on_.poison.OnBadLoss();
+  EnterPoisoned();
+}
+
+TEST_F(PoisonWatchTest, ModelsThatTrainByTurnsAreWatchedForGood) {
+  for (int turn = 0; turn < 3; ++turn) {
+    on_.poison.OnBadLoss();
+    EnterPoisoned();
+    on_.poison_watch.OnFiniteLoss();
+  }
+  on_.poison.OnBadLoss();
+  on_.poison.Mark(nullptr, ObservedTraining::Plain(parameter_));
+  on_.poison_watch.Settle();
+  EXPECT_FALSE(on_.poison.Poisoned());
+}
+
 TEST_F(PoisonWatchTest, CountsTheStepsThatNobodyWatched) {
   EnterPoisoned();
   At(Border::kStepBegins);
