@@ -32,7 +32,8 @@ class TailLooksTest : public ::testing::Test {
   }
 
   // What the daemon keeps of the run of that nonce: that `op` made a NaN.
-  void Keep(uint64_t nonce, const std::string& job, const std::string& op, uint64_t ticket = 1) {
+  void Keep(uint64_t nonce, const std::string& job, const std::string& op,
+            uint64_t ticket = 1) const {
     RunBuilder builder;
     builder.Value(ticket).Produce(op).At("valves.main").Step(5).Nan(4, 8);
     const RunFacts facts = builder.Build();
