@@ -65,7 +65,7 @@ one 9 "the disk gives errors; a power cut" faults 'DiskErrorsTest.*:PowerCutTest
 one 10 "the database is spoilt" faults 'SpoiltStoreTest.*'
 one 11 "the state directory vanishes" faults 'VanishedStateTest.*'
 one 12 "the clock jumps" faults 'ClockJumpsTest.*'
-one 13 "job and daemon stand still" all "cases nanwatch_ingest_test 'WriterLivenessTest.*'" "faults 'StoppedDaemonTest.*'"
+one 13 "job and daemon stand still" all "cases nanwatch_ingest_test 'WriterLivenessTest.*'" "faults 'StoppedDaemonTest.*:*FrozenCgroupTest.*'"
 one 14 "hostile indexes" all "faults 'HostileIndexTest.*'" "cases nanwatch_ring_process_test '*HostileMemory.*'"
 one 15 "hostile records" all "faults 'HostileRecordsTest.*'" "$build/tests/segment_fuzz --rounds 1000 --seed $seed"
 one 16 "a segment that changes while it is read" faults 'DoubleFetchTest.*'

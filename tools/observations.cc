@@ -167,10 +167,13 @@ JobNames Observations::Jobs() {
     jobs.all.insert(job);
   }
   Store* store = Database();
-  if (store == nullptr) return jobs;
+  if (store == nullptr) {
+    jobs.stored = store_status_;
+    return jobs;
+  }
   const Result<std::vector<RunRow>> rows = store->Runs({});
   if (!rows.ok()) {
-    store_status_ = rows.status();
+    jobs.stored = store_status_ = rows.status();
     return jobs;
   }
   for (const RunRow& row : *rows) jobs.all.insert(row.job);
@@ -235,9 +238,11 @@ std::vector<RunFacts> Observations::FactsOfJob(const std::string& job) {
     const std::string id = RunId(whole->facts.run());
     by_run[id] = std::move(whole->facts);
   }
-  if (Store* store = Database(); store != nullptr) {
+  Store* store = Database();
+  facts_status_ = store == nullptr ? store_status_ : Status();
+  if (store != nullptr) {
     const Result<std::vector<RunFacts>> stored = store->FactsOfJob(job);
-    if (!stored.ok()) store_status_ = stored.status();
+    if (!stored.ok()) facts_status_ = store_status_ = stored.status();
     for (const RunFacts& old : stored.ok() ? *stored : std::vector<RunFacts>()) {
       RunFacts joined = old;
       RunFacts& slot = by_run[RunId(old.run())];

@@ -57,6 +57,7 @@ struct LiveRunLimits {
 struct JobNames {
   std::set<std::string> all;
   std::set<std::string> live;  // a process of it runs
+  Status stored;               // why those that only the database knows are missing, else ok
 };
 
 class Observations {
@@ -90,6 +91,8 @@ class Observations {
 
   // The facts of every process of the job, oldest first.
   [[nodiscard]] std::vector<RunFacts> FactsOfJob(const std::string& job);
+  // Of the last call of FactsOfJob: why what the database has of the job is missing, else ok.
+  [[nodiscard]] const Status& facts_status() const { return facts_status_; }
   // The same with every snapshot of parameters that is kept, in `stats_read`, in no order.
   [[nodiscard]] std::vector<RunFacts> FactsWithStatsOfJob(const std::string& job);
   // The newest runs that the database knows, newest start first; `live` and `has_segment` unset.
@@ -144,6 +147,7 @@ class Observations {
   SystemClock clock_;
   std::optional<Store> store_;
   Status store_status_;
+  Status facts_status_;
   uint64_t locked_until_ns_ = 0;  // of the clock; until then the database is not asked for again
   std::vector<UnreadableFile> foreign_;
   std::map<std::string, OpenSegment> open_segments_;  // by file name

@@ -5,21 +5,15 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <set>
+#include <string>
 
 #include "daemon/base/clock.h"
-#include "daemon/explain/training_warnings.h"
-#include "daemon/ingest/run_batch.h"
-#include "daemon/report/incident_words.h"
 #include "tools/exit_codes.h"
-#include "tools/finding_line.h"
 #include "tools/help_layout.h"
-#include "tools/job_leftovers.h"
-#include "tools/job_verdict.h"
 #include "tools/observations.h"
-#include "tools/tail_lines.h"
+#include "tools/tail_looks.h"
 #include "tools/terminal.h"
 #include "tools/verb.h"
 
@@ -48,7 +42,9 @@ constexpr char kTailHelp[] =
     "  nanwatch tail -f 7f3a         follow one run until it ends\n"
     "  nanwatch tail -f --forever --json | jq .layer\n"
     "\n"
-    "Exit status: 0; 1 no such run, or the database cannot be read (live runs are shown anyway).\n"
+    "Exit status: 0; 1 no such run, or the database cannot be read (what lives is shown anyway, "
+    "but\n"
+    "  no incidents).\n"
     "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR.";
 
 struct TailOptions {
@@ -57,102 +53,6 @@ struct TailOptions {
   bool follow = false;
   bool forever = false;
   bool json = false;
-};
-
-// What has been printed so far, so that nothing is printed twice.
-class Tail {
- public:
-  Tail(const TailOptions& options, Observations& observations)
-      : options_(options), observations_(observations) {}
-
-  [[nodiscard]] bool IsFirstLook() const { return first_look_; }
-
-  // Prints what is new of `jobs`, and of those in `ended` the incidents, once; of the first look
-  // only the last lines. False when they could not be written.
-  bool Print(const std::set<std::string>& jobs, const std::set<std::string>& ended) {
-    std::vector<TailEntry> entries;
-    for (const std::string& job : jobs) {
-      // Nothing comes after what was read when it had ended, unless it is started once more.
-      if (!ended.contains(job)) {
-        settled_.erase(job);
-      } else if (!settled_.insert(job).second) {
-        continue;
-      }
-      const std::vector<RunFacts> facts = observations_.FactsOfJob(job);
-      for (const RunFacts& run : facts) Collect(run, entries);
-      if (ended.contains(job) && concluded_.insert(job).second)
-        CollectIncidents(job, facts, entries);
-    }
-    const size_t lines_max =
-        first_look_ ? static_cast<size_t>(std::max(options_.lines, 0)) : entries.size();
-    first_look_ = false;
-    return WriteAll(STDOUT_FILENO, LastLines(std::move(entries), lines_max, options_.json));
-  }
-
- private:
-  // Adds what is new of its findings and warnings.
-  void Collect(const RunFacts& facts, std::vector<TailEntry>& entries) {
-    uint64_t& last = last_tickets_[RunId(facts.run())];
-    const size_t first_of_run = entries.size();
-    for (const FindingLine& line : FindingsAfter(facts, last)) {
-      last = std::max(last, line.ticket);
-      entries.push_back({.real_ns = line.real_ns,
-                         .text = options_.json ? LineAsJson(line) : LineAsText(line),
-                         .finding = line});
-    }
-    const std::vector<Warning> warnings = WarningsOf(facts);
-    size_t& printed = warnings_printed_[RunId(facts.run())];
-    for (; printed < warnings.size(); ++printed)
-      entries.push_back({.real_ns = TimeOf(warnings[printed], facts, entries, first_of_run),
-                         .text = options_.json
-                                     ? WarningAsJson(warnings[printed])
-                                     : WarningLine(facts.run().program(), warnings[printed]),
-                         .finding = {}});
-  }
-
-  // A warning has a step and no time: it comes before the first finding of its run that is not of
-  // an earlier step, else where the run has got to.
-  static uint64_t TimeOf(const Warning& warning, const RunFacts& facts,
-                         const std::vector<TailEntry>& entries, size_t first_of_run) {
-    for (size_t i = first_of_run; i < entries.size(); ++i) {
-      const bool later = entries[i].finding && entries[i].finding->step >= warning.step();
-      if (later && entries[i].real_ns > 0) return entries[i].real_ns - 1;
-    }
-    return EndOf(facts);
-  }
-
-  static uint64_t EndOf(const RunFacts& facts) {
-    return facts.state().ended() && facts.state().ended_real_ns() > 0
-               ? facts.state().ended_real_ns()
-               : SystemClock().real_ns();
-  }
-
-  void CollectIncidents(const std::string& job, const std::vector<RunFacts>& facts,
-                        std::vector<TailEntry>& entries) {
-    uint64_t end_ns = 0;
-    for (const RunFacts& run : facts) end_ns = std::max(end_ns, EndOf(run));
-    for (const TailEntry& entry : entries) {
-      const bool of_job = entry.finding && std::any_of(facts.begin(), facts.end(), [&](auto& run) {
-                            return RunId(run.run()) == entry.finding->run;
-                          });
-      if (of_job) end_ns = std::max(end_ns, entry.real_ns);
-    }
-    const Verdict verdict = VerdictOfJob(facts, observations_.ExitOfJob(job),
-                                         UnwatchedOfJob(observations_.places(), job));
-    for (const Incident& incident : verdict.incidents())
-      entries.push_back({.real_ns = end_ns,
-                         .text = options_.json ? IncidentAsJson(verdict, incident)
-                                               : IncidentLine(verdict, incident),
-                         .finding = {}});
-  }
-
-  const TailOptions& options_;
-  Observations& observations_;
-  std::map<std::string, uint64_t> last_tickets_;
-  std::map<std::string, size_t> warnings_printed_;  // by run
-  std::set<std::string> concluded_;
-  std::set<std::string> settled_;
-  bool first_look_ = true;
 };
 
 JobNames LookAtJobs(Observations& observations, const std::string& only_job) {
@@ -179,7 +79,7 @@ void AwaitNews(Observations& observations, uint64_t look_began_ns) {
 // Prints until the runs have ended. Segments say when, because findings are there before a daemon
 // has read them.
 int Follow(const TailOptions& options, Observations& observations, const std::string& only_job) {
-  Tail tail(options, observations);
+  TailLooks tail(observations, options.lines, options.json);
   while (true) {
     // Which runs live is asked before their findings are read: what a run wrote last is thus seen.
     const uint64_t look_began_ns = SystemClock().monotonic_ns();
@@ -192,8 +92,10 @@ int Follow(const TailOptions& options, Observations& observations, const std::st
     std::set<std::string> ended;
     std::set_difference(jobs.all.begin(), jobs.all.end(), jobs.live.begin(), jobs.live.end(),
                         std::inserter(ended, ended.end()));
-    if (!tail.Print(jobs.all, ended)) return NotWritten(kExitOk);
-    if (!options.follow || (jobs.live.empty() && !options.forever)) return kExitOk;
+    const std::string lines = tail.Next(jobs.all, ended);
+    if (!WriteAll(STDOUT_FILENO, lines)) return NotWritten(kExitOk);
+    if (!options.follow || (jobs.live.empty() && !options.forever))
+      return jobs.stored.ok() && tail.missing().ok() ? kExitOk : kExitFailed;
     AwaitNews(observations, look_began_ns);
   }
 }
@@ -213,7 +115,10 @@ int TailRuns(const TailOptions& options) {
   }
   if (!database.ok()) Say(database.message());
   const int followed = Follow(options, observations, job);
-  return database.ok() ? followed : kExitFailed;
+  // It could be read when this began.
+  const Status later = observations.DatabaseStatus();
+  if (followed == kExitFailed && database.ok() && !later.ok()) Say(later.message());
+  return followed;
 }
 
 }  // namespace

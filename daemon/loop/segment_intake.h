@@ -110,6 +110,7 @@ class SegmentIntake {
     std::vector<Unwritten> unwritten = {};
     std::vector<RunBatch> batches = {};  // one for each
     size_t rows = 0;
+    uint64_t bytes = 0;
   };
   struct Round {
     Status failed = {};  // the newest failure

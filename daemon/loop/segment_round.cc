@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A round of SegmentIntake: each segment has its turn, and what they have is committed in groups.
 #include <algorithm>
+#include <cstdint>
 #include <new>
 #include <optional>
 #include <utility>
@@ -15,8 +16,9 @@ namespace {
 // A round takes at most about so many records; whose turn it is then comes first in the next.
 constexpr size_t kRecordsPerRound = 20'000;
 // What is committed together: a transaction costs as much as some ten rows. With what one more
-// segment has this bounds what is in memory.
+// segment has this bounds what is in memory; so many honest rows have a third of these bytes.
 constexpr size_t kRowsPerCommit = 2'000;
+constexpr uint64_t kBytesPerCommit = uint64_t{2} << 20;
 constexpr size_t kRunsPerCommit = 64;
 // So many segments in a row that cannot be committed are the database's failure, not theirs.
 constexpr int kFailuresPerRound = 3;
@@ -38,6 +40,16 @@ size_t RowsOf(const RunBatch& batch) {
   for (const StatsSnapshot& snapshot : batch.stats)
     rows += static_cast<size_t>(1 + snapshot.parameters_size() + snapshot.layers_size());
   return rows;
+}
+
+// Of what there may be many of, serialized.
+uint64_t BytesOf(const RunBatch& batch) {
+  uint64_t bytes = 0;
+  for (const Record& record : batch.records) bytes += record.ByteSizeLong();
+  for (const StepSummary& step : batch.steps) bytes += step.ByteSizeLong();
+  for (const Site& site : batch.sites) bytes += site.ByteSizeLong();
+  for (const StatsSnapshot& snapshot : batch.stats) bytes += snapshot.ByteSizeLong();
+  return bytes;
 }
 
 Status NoMemoryFor(const std::string& name) {
@@ -71,7 +83,9 @@ Status SegmentIntake::DoRound(Store& store, bool all) {
     }
     records += group.batches.back().records.size();
     group.rows += RowsOf(group.batches.back());
-    if (group.rows >= kRowsPerCommit || group.batches.size() >= kRunsPerCommit)
+    group.bytes += BytesOf(group.batches.back());
+    if (group.rows >= kRowsPerCommit || group.bytes >= kBytesPerCommit ||
+        group.batches.size() >= kRunsPerCommit)
       CommitGroup(std::exchange(group, {}), store, round);
   }
   if (!round.is_over) CommitGroup(std::move(group), store, round);

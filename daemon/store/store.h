@@ -30,7 +30,7 @@ inline constexpr uint64_t kRecordsPerRunMax = 20'000;  // beyond, the middle is 
 // A job is judged by so many records: each of its runs by at most the same number, what others do
 // not use included, and by no fewer than the second figure. Of a run that has more, the first and
 // the newest. Bounds what a verdict takes of memory and time.
-inline constexpr uint64_t kRecordsPerJobMax = 64'000;
+inline constexpr uint64_t kRecordsPerJobMax = 24'000;
 inline constexpr uint64_t kRecordsPerRunJudgedLeast = 500;
 inline constexpr uint64_t kFirstRecordsPerRun = 4'000;  // the first and the newest stay
 inline constexpr int kTrailsPerRunMax = 64;  // beyond, the first half and the newest stay

@@ -61,6 +61,15 @@ elseif(NANWATCH_SANITIZE)
   message(FATAL_ERROR "NANWATCH_SANITIZE is '${NANWATCH_SANITIZE}': use address, thread, fuzzer, or leave it empty")
 endif()
 
+# Code that is loaded into the job. With NANWATCH_SANITIZE_OBSERVER its unit tests, which are programs, are sanitized as a whole;
+# such a build's libraries go into no job (scripts/sanitize.sh).
+add_library(nanwatch_job_side INTERFACE)
+if(NANWATCH_SANITIZE_OBSERVER)
+  target_link_libraries(nanwatch_job_side INTERFACE nanwatch_user_side)
+else()
+  target_link_libraries(nanwatch_job_side INTERFACE nanwatch_flags)
+endif()
+
 # What goes into an observer asks for old names of glibc. Not a public flag: tests that link to it are of this machine.
 function(load_on_old_hosts target)
   target_compile_options(${target} PRIVATE -include ${CMAKE_SOURCE_DIR}/shim/host/old_glibc.h)
@@ -98,7 +107,7 @@ function(add_component name)
   cmake_parse_arguments(ARG "" "SIDE" "SOURCES;LINK;PRIVATE_LINK" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   if(ARG_SIDE STREQUAL "job")
-    target_link_libraries(${name} PUBLIC nanwatch_flags)
+    target_link_libraries(${name} PUBLIC nanwatch_job_side)
     load_on_old_hosts(${name})
   else()
     target_link_libraries(${name} PUBLIC nanwatch_user_side)
@@ -123,6 +132,25 @@ function(make_known name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${NANWATCH_HANGS_AFTER_S} LABELS "unit;${ARGN}")
+endfunction()
+
+# sanitize_here(quick|slow): the unit tests that this folder has made since the last call are of code that is loaded into the job.
+# scripts/sanitize.sh builds them, by the target sanitized_quick or sanitized_slow, and runs them by the label of that name.
+function(sanitize_here speed)
+  get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
+  get_property(known DIRECTORY PROPERTY NANWATCH_SANITIZED)
+  list(REMOVE_ITEM targets ${known})
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL "EXECUTABLE")
+      set_property(TEST ${target} APPEND PROPERTY LABELS sanitized_${speed})
+      if(NOT TARGET sanitized_${speed})
+        add_custom_target(sanitized_${speed})
+      endif()
+      add_dependencies(sanitized_${speed} ${target})
+      set_property(DIRECTORY APPEND PROPERTY NANWATCH_SANITIZED ${target})
+    endif()
+  endforeach()
 endfunction()
 
 # Programs carry their libraries with them, glibc aside, so that a prefix may be copied to another machine.

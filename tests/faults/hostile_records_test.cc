@@ -5,7 +5,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <memory>
 #include <new>
+#include <utility>
+#include <vector>
 
 #include "daemon/base/directories.h"
 #include "proto/wire/naming.h"
@@ -47,6 +51,33 @@ TEST_F(HostileRecordsTest, OfADeadJobTakeBoundedMemoryAndOthersAreRead) {
   EXPECT_EQ(FactsOf(1).state().ended(), true);
   EXPECT_LE(FactsOf(1).records_size(), static_cast<int>(kRecordsPerRunMax));
   ExpectSoundStore();
+}
+
+// However few their rows are.
+TEST_F(HostileRecordsTest, WhatIsCommittedTogetherIsBoundedInBytes) {
+  constexpr SegmentLayout kLayout = SmallLayoutWithRing(1 << 11);
+  std::vector<std::unique_ptr<SegmentBuilder>> jobs;
+  for (uint64_t nonce = 1; nonce <= 16; ++nonce) {
+    jobs.push_back(std::make_unique<SegmentBuilder>(
+        options_.segment_dir, SegmentBuilderOptions{.layout = kLayout, .nonce = nonce}));
+    FillWithLongNames(*jobs.back(), kLayout);
+  }
+  Start();
+  uint64_t bytes = 0, largest = 0;
+  bool is_first = true;
+  daemon_->intake().set_after_commit([&](const std::string&) {
+    if (!std::exchange(is_first, false)) return;
+    for (uint64_t nonce = 1; nonce <= jobs.size(); ++nonce) {
+      const Result<RunFacts> facts = daemon_->store().Facts(RunId(nonce));
+      if (!facts.ok()) continue;
+      bytes += facts->ByteSizeLong();
+      largest = std::max<uint64_t>(largest, facts->ByteSizeLong());
+    }
+  });
+  Tick();
+  EXPECT_GT(bytes, largest) << "more than one run";
+  EXPECT_LE(bytes, 2 * kMebi + largest) << "in the first commit";
+  for (uint64_t nonce = 1; nonce <= jobs.size(); ++nonce) EXPECT_GT(TicketsOf(nonce), 0u);
 }
 
 TEST_F(HostileRecordsTest, AFileLargerThanAnySegmentIsNamedAndNotMapped) {

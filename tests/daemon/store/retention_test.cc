@@ -188,12 +188,12 @@ TEST_F(RetentionTest, AJobIsJudgedByABoundedNumberOfRecords) {
   const std::vector<RunFacts> facts = store_.FactsOfJob("j").value();
   ASSERT_EQ(facts.size(), kRuns);
   for (const RunFacts& run : facts) {
-    ASSERT_EQ(run.records_size(), 8'000);
+    ASSERT_EQ(run.records_size(), 3'000);
     EXPECT_EQ(run.records(0).ticket(), 1u);
-    EXPECT_EQ(run.records(6'399).ticket(), 6'400u);
-    EXPECT_EQ(run.records(6'400).ticket(), 8'401u);
-    EXPECT_EQ(run.records(7'999).ticket(), 10'000u);
-    EXPECT_EQ(run.state().records_thinned(), 2'000u);
+    EXPECT_EQ(run.records(2'399).ticket(), 2'400u);
+    EXPECT_EQ(run.records(2'400).ticket(), 9'401u);
+    EXPECT_EQ(run.records(2'999).ticket(), 10'000u);
+    EXPECT_EQ(run.state().records_thinned(), 7'000u);
   }
   EXPECT_EQ(store_.Facts(RunId(1)).value().records_size(), 10'000) << "a run alone: all of them";
 }

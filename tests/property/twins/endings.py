@@ -13,7 +13,7 @@ def digest():
     for kept in optimizers:
         tensors += [value for entry in kept.state.values() for value in entry.values() if torch.is_tensor(value)]
     for tensor in [*tensors, torch.get_rng_state()]:
-        state.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        state.update(tensor.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy().tobytes())
     return state.hexdigest()
 
 

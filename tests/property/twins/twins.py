@@ -4,6 +4,7 @@
   twins.py --first 1 --count 14        the programs of the seeds 1 to 14; the seed also chooses how it ends, and the level
   twins.py --count 1000 --seconds 3600 -v
   twins.py --first 17 --count 1 --ending abort --level full
+  twins.py --fake-gpu --count 60       each on the fake device of tests/fakes/torch_cuda, which is as late as the seed says
 
 A program is one of tests/property/programs with one of endings.py behind it. It runs in a process of its own, with a real daemon that
 reads what it writes. Where the two differ, the bare one is run once more: programs that read memory that nobody has written differ from
@@ -32,6 +33,10 @@ from endings import DIGEST, ENDINGS  # noqa: E402
 
 BUILD = pathlib.Path(os.environ.get("NANWATCH_BUILD") or HERE.parents[2] / "build/release")
 LATE_COMPILER = HERE.parents[1] / "fakes/late_compiler"
+FAKE_GPU = HERE.parents[1] / "fakes/torch_cuda/run.py"
+# How late the fake device is: launches behind, how long what we launch takes, and whether memory can be registered with it.
+LATENESS = ({"NANWATCH_FAKE_LAG": "0"}, {"NANWATCH_FAKE_LAG": "50"}, {"NANWATCH_FAKE_LAG": "1500"}, {"NANWATCH_FAKE_OWN_LAG_MS": "100"},
+            {"NANWATCH_FAKE_LAG": "50", "NANWATCH_FAKE_NO_REGISTRATION": "1"})
 LEVELS = ("full", "sampled", "canary", "idle", "auto")
 TIMES_MAX = 1.5
 START_S = 30  # of a watched process, next to other work
@@ -51,7 +56,8 @@ class Ended:
 
 
 class Twins:
-    def __init__(self):
+    def __init__(self, fake_gpu=False):
+        self._fake_gpu = fake_gpu
         shared_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self._segments = tempfile.mkdtemp(prefix="nanwatch-twins-", dir=shared_memory)
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="nanwatch-twins-"))
@@ -67,18 +73,26 @@ class Twins:
         """The bare one and the watched one, whichever comes first."""
         program = self._folder / "train.py"
         program.write_text(generate.generate(seed)[0] + DIGEST + ENDINGS[ending])
-        watched = self._watched | {"NANWATCH_LEVEL": level} | ({"NANWATCH_BUDGET": "5"} if level == "auto" else {})
+        device = self._device(seed)
+        watched = self._watched | device | {"NANWATCH_LEVEL": level} | ({"NANWATCH_BUDGET": "5"} if level == "auto" else {})
         both = {}
-        for name, environment in random.Random(f"order {seed}").sample([("bare", self._bare), ("watched", watched)], 2):
+        for name, environment in random.Random(f"order {seed}").sample([("bare", self._bare | device), ("watched", watched)], 2):
             both[name] = self._run(program, environment)
         return both["bare"], both["watched"]
 
-    def again(self):
-        return self._run(self._folder / "train.py", self._bare)
+    def again(self, seed):
+        return self._run(self._folder / "train.py", self._bare | self._device(seed))
+
+    def _device(self, seed):
+        if not self._fake_gpu:
+            return {}
+        library = BUILD / "tests/fakes/torch_cuda/libfake_torch_cuda.so"
+        return {"NANWATCH_FAKE_TORCH_CUDA": str(library)} | random.Random(f"device {seed}").choice(LATENESS)
 
     def _run(self, program, environment):
         began = time.monotonic()
-        process = subprocess.Popen([sys.executable, program], env=environment, cwd=self._folder, stdin=subprocess.DEVNULL,
+        launcher = [FAKE_GPU, "--default-device"] if self._fake_gpu else []
+        process = subprocess.Popen([sys.executable, *launcher, program], env=environment, cwd=self._folder, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
         try:
             out, err = process.communicate(timeout=HANGS_AFTER_S)
@@ -115,7 +129,7 @@ def compare(twins, seed, ending, level, counts, wrong):
     bare, watched = twins.run(seed, ending, level)
     name = f"seed {seed}, {ending}, level {level}"
     differs = watched.differs(bare)
-    if differs and twins.again().differs(bare):
+    if differs and twins.again(seed).differs(bare):
         counts["differ from themselves"] += 1
         return f"{name}: differs from itself in {', '.join(differs)}: {bare}", bare, watched
     counts["the same" if not differs else "different"] += 1
@@ -133,9 +147,10 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further program after so long")
     parser.add_argument("--ending", choices=tuple(ENDINGS))
     parser.add_argument("--level", choices=LEVELS)
+    parser.add_argument("--fake-gpu", action="store_true")
     parser.add_argument("-v", "--verbose", action="store_true")
     arguments = parser.parse_args()
-    twins, counts, wrong, ratios = Twins(), collections.Counter(), [], []
+    twins, counts, wrong, ratios = Twins(arguments.fake_gpu), collections.Counter(), [], []
     deadline = time.monotonic() + arguments.seconds
     for seed in range(arguments.first, arguments.first + arguments.count):
         if time.monotonic() > deadline:

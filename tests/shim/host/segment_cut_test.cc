@@ -52,7 +52,7 @@ class CutSegment : public testing::Test {
           segment_->live().ops_seen.fetch_add(1);
           segment_->steps()->written.fetch_add(1);
           segment_->stats()->written.fetch_add(1);
-          segment_->reach()[0].ticket = 1;
+          std::atomic_ref(segment_->reach()[0].ticket).store(1);
           ++rounds;
         }
       });
