@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include <initializer_list>
+
 namespace nanwatch {
 
 QuietSignals::QuietSignals() noexcept {
