@@ -23,7 +23,7 @@ Candidate Look(const std::string& path) {
   return access(path.c_str(), X_OK) == 0 ? Candidate::kExecutable : Candidate::kNotExecutable;
 }
 
-CommandLookup Refuse(int exit_code, std::string message) {
+CommandLookup Unusable(int exit_code, std::string message) {
   return {.exit_code = exit_code, .path = "", .message = std::move(message)};
 }
 
@@ -39,20 +39,20 @@ CommandLookup FindByPath(const std::string& name) {
     case Candidate::kExecutable:
       return {.exit_code = 0, .path = name, .message = ""};
     case Candidate::kDirectory:
-      return Refuse(kExitNotExecutable, "'" + name + "' is a directory, not a command");
+      return Unusable(kExitNotExecutable, "'" + name + "' is a directory, not a command");
     case Candidate::kNotExecutable:
-      return Refuse(kExitNotExecutable,
-                    "'" + name + "' cannot be executed" + WhatToDoAboutMode(name));
+      return Unusable(kExitNotExecutable,
+                      "'" + name + "' cannot be executed" + WhatToDoAboutMode(name));
     case Candidate::kMissing:
       break;
   }
-  return Refuse(kExitNotFound, "there is no file '" + name + "': check the path");
+  return Unusable(kExitNotFound, "there is no file '" + name + "': check the path");
 }
 
 }  // namespace
 
 CommandLookup FindCommand(const std::string& name, std::string_view search_path) {
-  if (name.empty()) return Refuse(kExitNotFound, "the command is an empty string");
+  if (name.empty()) return Unusable(kExitNotFound, "the command is an empty string");
   if (name.find('/') != std::string::npos) return FindByPath(name);
   std::string not_executable;
   while (true) {
@@ -67,28 +67,28 @@ CommandLookup FindCommand(const std::string& name, std::string_view search_path)
     search_path.remove_prefix(end + 1);
   }
   if (!not_executable.empty()) {
-    return Refuse(kExitNotExecutable, "'" + not_executable + "' cannot be executed" +
-                                          WhatToDoAboutMode(not_executable));
+    return Unusable(kExitNotExecutable, "'" + not_executable + "' cannot be executed" +
+                                            WhatToDoAboutMode(not_executable));
   }
   if (Look(name) != Candidate::kMissing) {
-    return Refuse(kExitNotFound, "command '" + name +
-                                     "' is not on PATH, but a file of that name is "
-                                     "here: write './" +
-                                     name + "', or name its interpreter first");
+    return Unusable(kExitNotFound, "command '" + name +
+                                       "' is not on PATH, but a file of that name is "
+                                       "here: write './" +
+                                       name + "', or name its interpreter first");
   }
-  return Refuse(kExitNotFound, "command '" + name +
-                                   "' not found: check its spelling, PATH, or the virtual "
-                                   "environment that should be active");
+  return Unusable(kExitNotFound, "command '" + name +
+                                     "' not found: check its spelling, PATH, or the virtual "
+                                     "environment that should be active");
 }
 
 CommandLookup ExplainExecFailure(const std::string& name, int error) {
   if (error == ENOENT) {
     // The file was there a moment ago: what is missing is the interpreter that it names.
-    return Refuse(kExitNotExecutable, "'" + name +
-                                          "' could not be started: the interpreter on its "
-                                          "first line, or its loader, does not exist");
+    return Unusable(kExitNotExecutable, "'" + name +
+                                            "' could not be started: the interpreter on its "
+                                            "first line, or its loader, does not exist");
   }
-  return Refuse(kExitNotExecutable, "'" + name + "' could not be started: " + strerror(error));
+  return Unusable(kExitNotExecutable, "'" + name + "' could not be started: " + strerror(error));
 }
 
 }  // namespace nanwatch

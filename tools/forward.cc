@@ -96,7 +96,7 @@ int ForwardUntilSignal(Forwarder& forwarder, bool once) {
   }
 }
 
-std::string WithoutSlash(std::string url) {
+std::string WithoutLastSlash(std::string url) {
   while (url.ends_with('/')) url.pop_back();
   return url;
 }
@@ -106,7 +106,7 @@ bool IsTokenOfAnother(const HttpClientOptions& client) {
   const Environment environment = ProcessEnvironment();
   const std::string to = environment(kEnvForwardTo);
   return !client.token_file.empty() && client.token_file == environment(kEnvForwardTokenFile) &&
-         !to.empty() && WithoutSlash(to) != WithoutSlash(client.url);
+         !to.empty() && WithoutLastSlash(to) != WithoutLastSlash(client.url);
 }
 
 int Forward(const ForwardOptions& options) {

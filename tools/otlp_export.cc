@@ -18,10 +18,10 @@
 namespace nanwatch {
 namespace {
 
-constexpr int kInfo = 9;
-constexpr int kWarning = 13;
-constexpr int kError = 17;
-constexpr int kFatal = 21;
+constexpr int kSeverityInfo = 9;
+constexpr int kSeverityWarning = 13;
+constexpr int kSeverityError = 17;
+constexpr int kSeverityFatal = 21;
 constexpr int kCumulative = 2;
 
 // One run, and what each of its requests begins with.
@@ -97,16 +97,17 @@ class LogWriter {
 };
 
 int SeverityOf(const std::string& severity) {
-  if (severity == "critical") return kFatal;
-  if (severity == "error") return kError;
-  return severity == "warning" ? kWarning : kInfo;
+  if (severity == "critical") return kSeverityFatal;
+  if (severity == "error") return kSeverityError;
+  return severity == "warning" ? kSeverityWarning : kSeverityInfo;
 }
 
 void AddBegin(const Subject& subject, LogWriter& logs) {
   const Run& run = subject.facts.run();
   const std::string body = "run " + RunId(run) + " began: " + run.program() + ", rank " +
                            std::to_string(run.rank()) + ", torch " + run.torch_version();
-  otlp::LogRecord& record = logs.Add("nanwatch.run.begin", kInfo, run.started_real_ns(), body);
+  otlp::LogRecord& record =
+      logs.Add("nanwatch.run.begin", kSeverityInfo, run.started_real_ns(), body);
   AddText(*record.mutable_attributes(), "nanwatch.level", LevelName(run.level()));
 }
 
@@ -119,7 +120,7 @@ void AddEnd(const Subject& subject, LogWriter& logs) {
   const bool failed = (state.has_signal() && state.signal() != 0) ||
                       (state.has_exit_code() && state.exit_code() != 0);
   otlp::LogRecord& record =
-      logs.Add("nanwatch.run.end", failed ? kError : kInfo, state.ended_real_ns(),
+      logs.Add("nanwatch.run.end", failed ? kSeverityError : kSeverityInfo, state.ended_real_ns(),
                "run " + RunId(subject.facts.run()) + " ended" + how);
   OtlpAttributes& attributes = *record.mutable_attributes();
   if (state.has_exit_code()) AddNumber(attributes, "process.exit.code", state.exit_code());

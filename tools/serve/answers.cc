@@ -28,8 +28,8 @@ constexpr uint64_t kStaleNs = 5'000'000'000;  // older ones nobody gets
 constexpr uint64_t kJobKeptNs = 2'000'000'000;
 constexpr size_t kJobsKeptMax = 8;
 
-constexpr char kJsonType[] = "application/json";
-constexpr char kHtmlType[] = "text/html; charset=utf-8";
+constexpr char kJsonContent[] = "application/json";
+constexpr char kHtmlContent[] = "text/html; charset=utf-8";
 
 HttpAnswer NotFound() {
   return {.status = 404,
@@ -62,7 +62,7 @@ Json RunAsJson(const TableRun& run, int64_t anomalies) {
   return json;
 }
 
-std::string TextOf(const Json& json) {
+std::string Serialized(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -91,7 +91,7 @@ class Answers::Reader {
     }
     // Without it an empty list would say that there is no run.
     if (!readable) document["database_error"] = all->database_status.message();
-    all->run_list = TextOf(document);
+    all->run_list = Serialized(document);
     all->made_ns = clock.monotonic_ns();
     return all;
   }
@@ -185,12 +185,12 @@ HttpAnswer Answers::OfRun(const std::string& name, const std::string& what) {
   if (!job.ok()) return {.status = 404, .body = job.status().message() + "\n"};
   const std::lock_guard lock(jobs_mutex_);
   const OfOneJob& answers = OneJob(*job);
-  if (what == "verdict") return {.type = kJsonType, .body = answers.verdict};
-  if (what == "page") return {.type = kJsonType, .body = answers.page};
+  if (what == "verdict") return {.type = kJsonContent, .body = answers.verdict};
+  if (what == "page") return {.type = kJsonContent, .body = answers.page};
   const HtmlPageOptions options = {.nonce = NewNonce(),
                                    .plain_text = answers.plain_text,
                                    .renew_from = "/api/v1/runs/" + name + "/page"};
-  return {.type = kHtmlType,
+  return {.type = kHtmlContent,
           .body = HtmlPage(Json::parse(answers.page), options),
           .policy = PagePolicy(options)};
 }
@@ -204,11 +204,11 @@ HttpAnswer Answers::Answer(const HttpRequest& request) {
             .body = format == MetricsFormat::kText ? all->text_metrics : all->open_metrics};
   }
   if (path == "/healthz") return Health();
-  if (path == "/api/v1/runs") return {.type = kJsonType, .body = AllRuns()->run_list};
+  if (path == "/api/v1/runs") return {.type = kJsonContent, .body = AllRuns()->run_list};
   if (path == "/") {
     const HtmlPageOptions options = {
         .nonce = NewNonce(), .plain_text = "", .renew_from = "/api/v1/runs"};
-    return {.type = kHtmlType, .body = HtmlRunList(options), .policy = PagePolicy(options)};
+    return {.type = kHtmlContent, .body = HtmlRunList(options), .policy = PagePolicy(options)};
   }
   constexpr std::string_view kApi = "/api/v1/runs/", kPages = "/runs/";
   const std::string_view rest = path.starts_with(kApi) ? std::string_view(path).substr(kApi.size())

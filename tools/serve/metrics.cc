@@ -139,7 +139,7 @@ void AddRuns(const std::vector<TableRun>& runs, Exposition& out) {
 }
 
 // Incidents that alarm, by their labels; those beyond the bound are one series.
-std::map<Labels, double> AnomaliesOf(const std::string& job, const TableJob& known) {
+std::map<Labels, double> AnomalySeriesOf(const std::string& job, const TableJob& known) {
   std::map<Labels, double> series;
   double other = 0;
   for (const Incident& incident : known.incidents) {
@@ -164,7 +164,7 @@ std::map<Labels, double> AnomaliesOf(const std::string& job, const TableJob& kno
   return series;
 }
 
-std::map<Labels, double> WarningsOf(const std::string& job, const TableJob& known) {
+std::map<Labels, double> WarningSeriesOf(const std::string& job, const TableJob& known) {
   std::map<Labels, double> series;
   for (const Warning& warning : known.warnings) {
     const Labels labels = {
@@ -204,9 +204,9 @@ std::string MetricsText(const std::vector<TableRun>& runs,
   out.Sample({}, database_readable ? 1 : 0);
   AddRuns(runs, out);
   out.Counter("nanwatch_anomalies", "Incidents that alarm, by their origin");
-  AddJobs(jobs, AnomaliesOf, out);
+  AddJobs(jobs, AnomalySeriesOf, out);
   out.Counter("nanwatch_warnings", "Early warnings, by kind");
-  AddJobs(jobs, WarningsOf, out);
+  AddJobs(jobs, WarningSeriesOf, out);
   return out.Take();
 }
 

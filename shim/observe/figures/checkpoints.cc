@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/figures/checkpoints.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <system_error>
 
 #include "shim/check/scan.h"
+#include "shim/host/quiet_thread.h"
 #include "shim/observe/torch/storage_data.h"
 #include "shim/observe/torch/torch_tensor.h"
 
@@ -25,24 +24,6 @@ void CopyEnd(std::string_view text, char (&out)[N]) {
   std::memcpy(out, text.data(), text.size());
   out[text.size()] = 0;
 }
-
-// While it lives, threads that are started take no signal from the program's, but for those of
-// their own faults.
-class QuietSignals {
- public:
-  QuietSignals() {
-    sigset_t quiet;
-    sigfillset(&quiet);
-    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&quiet, fault);
-    pthread_sigmask(SIG_SETMASK, &quiet, &before_);
-  }
-  ~QuietSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  QuietSignals(const QuietSignals&) = delete;
-  QuietSignals& operator=(const QuietSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 // "model.module.fc.weight" is "fc.weight" of a wrapped model, or of one in a dict.
 bool EndsWithOneOf(const std::unordered_set<std::string_view>& names, std::string_view name) {

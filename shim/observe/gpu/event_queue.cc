@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/gpu/event_queue.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
 
 #include "shim/host/monotonic_clock.h"
+#include "shim/host/quiet_thread.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/gpu/gpu_graphs.h"
 #include "shim/observe/gpu/gpu_listener.h"
@@ -72,14 +71,7 @@ void GpuEventQueue::StartSettling() noexcept {
       mine->parts_.op_kernels.Tend();
     }
   };
-  // Signals are the job's to take.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return;
-  pthread_t thread{};
-  if (pthread_create(&thread, nullptr, run, this) == 0) pthread_detach(thread);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  (void)StartQuietThread(run, this);  // without it only calls of the job resolve
 }
 
 Moment GpuEventQueue::MomentOf(ThreadState* thread) noexcept {

@@ -2,12 +2,11 @@
 #include "shim/observe/torch/callback_table.h"
 
 #include <ATen/record_function.h>
-#include <pthread.h>
-#include <signal.h>
 
 #include <atomic>
 
 #include "shim/host/done_within.h"
+#include "shim/host/quiet_thread.h"
 
 namespace nanwatch::callback_table {
 namespace {
@@ -24,22 +23,6 @@ void* LookOnce(void*) {
   return nullptr;
 }
 
-// The program's signals are for threads of its own.
-bool AskByThread() noexcept {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_attr_t attributes;
-  if (pthread_attr_init(&attributes) != 0) return false;
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  const bool made = pthread_create(&thread, &attributes, &LookOnce, nullptr) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_attr_destroy(&attributes);
-  return made;
-}
-
 }  // namespace
 
 void SeeLastChange() noexcept try {
@@ -53,7 +36,7 @@ bool IsFree() noexcept {
   if (!lock.compare_exchange_strong(known, Lock::kAsked)) return known == Lock::kFree;
   // Until it has begun, it has a processor to wait for: that is ours to tell.
   looking.store(NumberOfThisThread(), std::memory_order_release);
-  return AskByThread() && DoneByThread(kPatienceMs, looking, &IsKnownFree);
+  return StartQuietThread(&LookOnce, nullptr) && DoneByThread(kPatienceMs, looking, &IsKnownFree);
 }
 
 bool IsKnownFree() noexcept { return lock.load(std::memory_order_acquire) == Lock::kFree; }

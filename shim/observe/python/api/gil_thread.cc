@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/python/api/gil_thread.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <time.h>
 
 #include <atomic>
@@ -10,6 +8,7 @@
 #include <new>
 
 #include "shim/host/done_within.h"
+#include "shim/host/quiet_thread.h"
 
 namespace nanwatch {
 namespace {
@@ -50,19 +49,6 @@ void* Serve(void* shared) {
   return nullptr;
 }
 
-// The program's signals are for threads of its own.
-bool StartThread(void* shared) noexcept {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return false;
-  pthread_t thread{};
-  const bool started = pthread_create(&thread, nullptr, &Serve, shared) == 0;
-  if (started) pthread_detach(thread);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return started;
-}
-
 }  // namespace
 
 bool CallWithGil(const PythonApi& api, int milliseconds, void (*fn)(void* context),
@@ -75,7 +61,7 @@ bool CallWithGil(const PythonApi& api, int milliseconds, void (*fn)(void* contex
   }
   const std::shared_ptr<Request> request(new Request{api, fn, context});
   auto for_thread = std::make_unique<std::shared_ptr<Request>>(request);
-  if (!StartThread(for_thread.get())) return false;
+  if (!StartQuietThread(&Serve, for_thread.get())) return false;
   (void)for_thread.release();  // the thread has it
   const auto begun = [&] { return request->progress.load() != Progress::kAsked; };
   if (!DoneWithin(milliseconds, begun) && request->MoveOn(Progress::kAsked, Progress::kGivenUp)) {
