@@ -55,7 +55,7 @@ int Serve(const ServeOptions& options) {
   HttpServerOptions server_options = {
       .address = listen->address,
       .port = listen->port,
-      .token = "",
+      .tokens = {},
       .names = options.hosts,
       .other_host_advice = ", or start 'nanwatch serve' with --host NAME"};
   server_options.names.push_back(HostName());
@@ -65,9 +65,9 @@ int Serve(const ServeOptions& options) {
       Say(token.status().message());
       return kExitFailed;
     }
-    server_options.token = *token;
+    server_options.tokens = {{.token = *token}};
   }
-  if (!listen->is_loopback && server_options.token.empty()) {
+  if (!listen->is_loopback && server_options.tokens.empty()) {
     Say("other hosts reach " + listen->address +
         ": give --token-file FILE as well, or listen on 127.0.0.1");
     return kExitUsage;

@@ -105,11 +105,12 @@ std::pair<std::string, std::string> PartsOf(const std::string& id) {
   return {id.substr(0, id.size() - kDigits - 1), id.substr(id.size() - kDigits)};
 }
 
-Result<FleetVerdict> JudgeJob(FleetReader& reader, const std::string& id) {
+Result<FleetVerdict> JudgeJob(FleetReader& reader, const std::string& tenant,
+                              const std::string& id) {
   const std::pair<std::string, std::string> parts = PartsOf(id);
   const std::string& job = parts.first;
   const std::string& launch = parts.second;
-  Result<FleetRuns> runs = reader.RunsOfJob(job);
+  Result<FleetRuns> runs = reader.RunsOfJob(tenant, job);
   if (!runs.ok()) return runs.status();
   FleetGaps gaps = {.runs_left_out = runs->left_out};
   std::vector<FleetLaunch> launches = SplitLaunches(std::move(runs->runs));
@@ -119,7 +120,7 @@ Result<FleetVerdict> JudgeJob(FleetReader& reader, const std::string& id) {
                                         [&](const FleetLaunch& one) { return one.name == launch; });
   if (asked == launches.end())
     return Status(ErrorKind::kNotFound, "the job has no launch of that name: ask without it");
-  const Result<FleetFindings> findings = reader.FindingsOf(job, asked->runs);
+  const Result<FleetFindings> findings = reader.FindingsOf(tenant, job, asked->runs);
   if (!findings.ok()) return findings.status();
   Result<OutboxLoss> lost = reader.LossOf(asked->runs);
   if (!lost.ok()) return lost.status();
@@ -141,20 +142,20 @@ HttpAnswer FleetAnswers::Answer(const HttpRequest& request) {
   if (!has_readers_)
     return {.status = 404,
             .body = "nothing is read here: start nanwatch-gather with --read-database\n"};
-  if (request.path == kHosts) return AnswerHosts();
+  if (request.path == kHosts) return AnswerHosts(request.tenant);
   const std::string rest = request.path.substr(sizeof kPath - 1);
   const bool is_list = rest.empty();
   if (!is_list && (rest.size() <= sizeof kVerdict || rest[0] != '/' || !rest.ends_with(kVerdict)))
     return {.status = 404, .body = "ask for /api/v1/jobs or /api/v1/jobs/ID/verdict\n"};
   const std::string id = is_list ? "" : rest.substr(1, rest.size() - sizeof kVerdict);
   const Result<std::shared_ptr<const Made>> made =
-      Ask(id, [&](FleetReader& reader) -> Result<Made> {
+      Ask({request.tenant, id}, [&](FleetReader& reader) -> Result<Made> {
         if (is_list) {
-          const Result<std::vector<FleetJob>> jobs = reader.Jobs();
+          const Result<std::vector<FleetJob>> jobs = reader.Jobs(request.tenant);
           if (!jobs.ok()) return jobs.status();
           return Made{.json = JsonOfJobs(*jobs)};
         }
-        const Result<FleetVerdict> fleet = JudgeJob(reader, id);
+        const Result<FleetVerdict> fleet = JudgeJob(reader, request.tenant, id);
         if (!fleet.ok()) return fleet.status();
         return Made{.json = JsonOfFleet(*fleet), .protobuf = fleet->SerializeAsString()};
       });
@@ -164,10 +165,10 @@ HttpAnswer FleetAnswers::Answer(const HttpRequest& request) {
   return {.type = "application/json", .body = (*made)->json};
 }
 
-HttpAnswer FleetAnswers::AnswerHosts() {
+HttpAnswer FleetAnswers::AnswerHosts(const std::string& tenant) {
   const Result<std::shared_ptr<const Made>> made =
-      Ask(std::string(1, '\0'), [](FleetReader& reader) -> Result<Made> {
-        const Result<FleetIncidents> incidents = reader.Incidents();
+      Ask({tenant, std::string(1, '\0')}, [&](FleetReader& reader) -> Result<Made> {
+        const Result<FleetIncidents> incidents = reader.Incidents(tenant);
         if (!incidents.ok()) return incidents.status();
         return Made{.json = JsonOfHosts(*incidents)};
       });
@@ -177,7 +178,7 @@ HttpAnswer FleetAnswers::AnswerHosts() {
 
 // ---- one at a time for each name
 
-Result<std::shared_ptr<const FleetAnswers::Made>> FleetAnswers::Ask(const std::string& name,
+Result<std::shared_ptr<const FleetAnswers::Made>> FleetAnswers::Ask(const Name& name,
                                                                     const Make& make) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (!AwaitTurn(lock, name))
@@ -212,7 +213,7 @@ Result<FleetAnswers::Made> FleetAnswers::MakeIfThereIsMemory(const Make& make,
 }
 
 // Until the answer is there, or it can be made; false where that lasts too long.
-bool FleetAnswers::AwaitTurn(std::unique_lock<std::mutex>& lock, const std::string& name) {
+bool FleetAnswers::AwaitTurn(std::unique_lock<std::mutex>& lock, const Name& name) {
   const auto is_turn = [&] {
     return FindFresh(name) != nullptr || (!idle_readers_.empty() && !being_made_.contains(name));
   };
@@ -224,15 +225,14 @@ bool FleetAnswers::AwaitTurn(std::unique_lock<std::mutex>& lock, const std::stri
   return came;
 }
 
-const FleetAnswers::Kept* FleetAnswers::FindFresh(const std::string& name) const {
+const FleetAnswers::Kept* FleetAnswers::FindFresh(const Name& name) const {
   const auto kept = kept_.find(name);
   const bool is_fresh = kept != kept_.end() &&
                         clock_.monotonic_ns() - kept->second.made_ns < kept->second.kept_for_ns;
   return is_fresh ? &kept->second : nullptr;
 }
 
-void FleetAnswers::Keep(const std::string& name, std::shared_ptr<const Made> made,
-                        uint64_t took_ns) {
+void FleetAnswers::Keep(const Name& name, std::shared_ptr<const Made> made, uint64_t took_ns) {
   kept_[name] = {.made_ns = clock_.monotonic_ns(),
                  .kept_for_ns = std::clamp(took_ns, kKeptLeastNs, kKeptMostNs),
                  .made = std::move(made)};

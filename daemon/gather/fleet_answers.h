@@ -52,20 +52,22 @@ class FleetAnswers {
   };
   using Make = std::function<Result<Made>(FleetReader& reader)>;
 
-  [[nodiscard]] HttpAnswer AnswerHosts();
+  using Name = std::pair<std::string, std::string>;  // a tenant, and what it asks for
+
+  [[nodiscard]] HttpAnswer AnswerHosts(const std::string& tenant);
   // What is kept under this name, or made anew by one of those who ask for it.
-  [[nodiscard]] Result<std::shared_ptr<const Made>> Ask(const std::string& name, const Make& make);
+  [[nodiscard]] Result<std::shared_ptr<const Made>> Ask(const Name& name, const Make& make);
   [[nodiscard]] static Result<Made> MakeIfThereIsMemory(const Make& make, FleetReader& reader);
-  [[nodiscard]] bool AwaitTurn(std::unique_lock<std::mutex>& lock, const std::string& name);
-  [[nodiscard]] const Kept* FindFresh(const std::string& name) const;
-  void Keep(const std::string& name, std::shared_ptr<const Made> made, uint64_t took_ns);
+  [[nodiscard]] bool AwaitTurn(std::unique_lock<std::mutex>& lock, const Name& name);
+  [[nodiscard]] const Kept* FindFresh(const Name& name) const;
+  void Keep(const Name& name, std::shared_ptr<const Made> made, uint64_t took_ns);
 
   const bool has_readers_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<FleetReader>> idle_readers_;
-  std::set<std::string> being_made_;
-  std::map<std::string, Kept> kept_;
+  std::set<Name> being_made_;
+  std::map<Name, Kept> kept_;
   size_t waiting_ = 0;
   const Clock& clock_;
 };

@@ -49,19 +49,20 @@ struct FleetIncidents {
   bool is_whole = true;  // false: there are more than kFleetIncidentsMax
 };
 
+// Of one tenant; "" where one token is for all.
 class FleetReader {
  public:
   virtual ~FleetReader() = default;
   // Those heard of last first.
-  virtual Result<std::vector<FleetJob>> Jobs() = 0;
+  virtual Result<std::vector<FleetJob>> Jobs(const std::string& tenant) = 0;
   // The newest state of each run of a job; where there are too many, of those heard of last.
   // kNotFound: nobody reported such a job.
-  virtual Result<FleetRuns> RunsOfJob(const std::string& job) = 0;
+  virtual Result<FleetRuns> RunsOfJob(const std::string& tenant, const std::string& job) = 0;
   // Of these runs. Where not all have room, the first of each run come before others.
-  virtual Result<FleetFindings> FindingsOf(const std::string& job,
+  virtual Result<FleetFindings> FindingsOf(const std::string& tenant, const std::string& job,
                                            const std::vector<FleetRun>& runs) = 0;
   // Of all jobs, as hosts concluded them; those that came last.
-  virtual Result<FleetIncidents> Incidents() = 0;
+  virtual Result<FleetIncidents> Incidents(const std::string& tenant) = 0;
   // What the daemons that report these runs say they let go of, all together.
   virtual Result<OutboxLoss> LossOf(const std::vector<FleetRun>& runs) = 0;
 };

@@ -26,6 +26,8 @@ std::string_view WhatIsRefused(int status) {
       return "requests that are no OTLP logs";
     case 401:
       return "requests without the right token";
+    case 403:
+      return "rows of daemons that belong to another tenant";
     case 413:
       return "requests that are too long, as they are or inflated,";
     case 421:
@@ -68,6 +70,7 @@ HttpAnswer GatherAnswers::TakeLogs(const HttpRequest& request) {
     return Text(415, std::string("send OTLP as ") + kOtlpType);
   Result<DecodedLogs> logs = DecodeLogs(request.body);
   if (!logs.ok()) return Text(400, logs.status().message());
+  for (FleetRow& row : logs->rows) row.tenant = request.tenant;
   const Submitted submitted = queue_.Submit(std::move(logs->rows));
   Note(submitted.status);
   switch (submitted.status.kind()) {
@@ -79,6 +82,9 @@ HttpAnswer GatherAnswers::TakeLogs(const HttpRequest& request) {
     default:
       return Text(503, submitted.status.message(), kRetrySeconds);
   }
+  // Its sender keeps them: the token of another tenant is a mistake that can be put right.
+  if (submitted.has_foreign)
+    return Text(403, "the daemon that these rows are of belongs to another tenant: send its token");
   const uint64_t rejected = logs->rejected + submitted.refused;
   const std::string& reason = logs->rejected > 0 ? logs->reason : submitted.why;
   rejected_ += rejected;

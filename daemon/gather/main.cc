@@ -24,6 +24,7 @@
 #include "daemon/gather/postgres.h"
 #include "daemon/gather/postgres_address.h"
 #include "daemon/gather/row_queue.h"
+#include "daemon/gather/tenants.h"
 #include "daemon/http/http_server.h"
 #include "daemon/http/listen_address.h"
 #include "daemon/http/until_signal.h"
@@ -46,6 +47,7 @@ struct CommandLine {
   std::string read_database;
   std::string listen = "127.0.0.1:4318";
   std::string token_file;
+  std::string tenants_file;
   int pool = 4;
   int keep_days = 30;
 };
@@ -87,7 +89,7 @@ int Serve(const CommandLine& asked) {
   HttpServerOptions options = {
       .address = listen->address,
       .port = listen->port,
-      .token = "",
+      .tokens = {},
       .names = {},
       .body_bytes_max = kBodyBytesMax,
       .bodies_bytes_max = kBodiesBytesMax,
@@ -97,10 +99,15 @@ int Serve(const CommandLine& asked) {
   if (!asked.token_file.empty()) {
     const Result<std::string> token = ReadToken(asked.token_file);
     if (!token.ok()) return Refuse(token.status().message(), kFailed);
-    options.token = *token;
-    options.any_host = true;
+    options.tokens = {{.token = *token}};
   }
-  if (!listen->is_loopback && options.token.empty())
+  if (!asked.tenants_file.empty()) {
+    Result<std::vector<HttpToken>> tenants = ReadTenants(asked.tenants_file);
+    if (!tenants.ok()) return Refuse(tenants.status().message(), kFailed);
+    options.tokens = *std::move(tenants);
+  }
+  options.any_host = !options.tokens.empty();
+  if (!listen->is_loopback && options.tokens.empty())
     return Refuse("other hosts reach " + listen->address +
                       ": give --token-file FILE as well, or listen on 127.0.0.1",
                   kWrongUse);
@@ -163,6 +170,11 @@ int Main(int argc, char** argv) {
       ->type_name("ADDRESS:PORT");
   serve->add_option("--token-file", asked.token_file, "take rows from those who know the token")
       ->type_name("FILE");
+  serve
+      ->add_option("--tenants", asked.tenants_file,
+                   "a line a tenant, its name and its token: each sees what came with its tokens")
+      ->type_name("FILE")
+      ->excludes("--token-file");
   serve->add_option("--pool", asked.pool, "connections to the database; default 4")
       ->check(CLI::Range(1, 64));
   CLI::App* maintain = app.add_subcommand(

@@ -15,16 +15,17 @@ constexpr char kSetUp[] = "SET statement_timeout = '20s'";
 constexpr char kJobs[] =
     "SELECT job, COUNT(DISTINCT run), COUNT(DISTINCT host), MAX(world_size),"
     " SUM(CASE WHEN ended THEN 1 ELSE 0 END),"
-    " (SELECT COUNT(*) FROM nanwatch.fact WHERE fact.job = run.job AND kind = 4),"
+    " (SELECT COUNT(*) FROM nanwatch.fact WHERE fact.job = run.job AND kind = 4"
+    " AND fact.tenant = $1),"
     " MAX(received_at) AT TIME ZONE 'UTC', COUNT(DISTINCT (launch, attempt))"
-    " FROM nanwatch.run GROUP BY job ORDER BY MAX(received_at) DESC LIMIT ";
+    " FROM nanwatch.run WHERE tenant = $1 GROUP BY job ORDER BY MAX(received_at) DESC LIMIT $2";
 
 constexpr char kRuns[] =
     "SELECT daemon, run, launch, sequence, recorded_ns, heard_ago, body, all_runs FROM ("
     " SELECT daemon, run, launch, sequence, recorded_ns, body, COUNT(*) OVER () AS all_runs,"
     "  CAST(EXTRACT(EPOCH FROM CURRENT_TIMESTAMP - received_at) AS bigint) AS heard_ago,"
     "  SUM(LENGTH(body)) OVER (ORDER BY received_at DESC, daemon, run, sequence) AS bytes"
-    "  FROM nanwatch.run WHERE job = $1) AS runs"
+    "  FROM nanwatch.run WHERE job = $1 AND tenant = $4) AS runs"
     " WHERE bytes <= $2 ORDER BY heard_ago, daemon, run, sequence LIMIT $3";
 
 // `bytes` counts in the order in which rows are taken; `all_bytes` tells whether some are left out.
@@ -36,13 +37,14 @@ constexpr char kFindings[] =
     "  SELECT run, body, sequence,"
     "   ROW_NUMBER() OVER (PARTITION BY run ORDER BY sequence, daemon) AS place"
     "   FROM nanwatch.fact WHERE job = $1 AND kind = 2 AND run = ANY (CAST($2 AS text[]))"
+    "    AND tenant = $5"
     "  ) AS numbered) AS counted"
     " WHERE bytes <= $3 ORDER BY place, sequence, run LIMIT $4";
 
 constexpr char kIncidents[] =
     "SELECT of_run.host, of_run.launch, of_run.attempt, incident.job, incident.body,"
     " incident.daemon, incident.sequence FROM ("
-    " SELECT daemon, sequence, job, run, body FROM nanwatch.fact WHERE kind = 4"
+    " SELECT daemon, sequence, job, run, body FROM nanwatch.fact WHERE kind = 4 AND tenant = $2"
     " ORDER BY received_at DESC LIMIT $1) AS incident"
     " JOIN nanwatch.run AS of_run ON of_run.daemon = incident.daemon AND of_run.run = incident.run";
 
@@ -68,10 +70,10 @@ class PostgresReader final : public FleetReader {
  public:
   explicit PostgresReader(std::string where) : where_(std::move(where)) {}
 
-  Result<std::vector<FleetJob>> Jobs() override {
+  Result<std::vector<FleetJob>> Jobs(const std::string& tenant) override {
     std::vector<FleetJob> jobs;
     const Status done = Read([&](pqxx::read_transaction& transaction) {
-      for (const auto& row : transaction.exec(kJobs + std::to_string(kFleetJobsMax))) {
+      for (const auto& row : transaction.exec_params(kJobs, tenant, kFleetJobsMax)) {
         jobs.push_back({.job = row[0].as<std::string>(),
                         .launches = row[7].as<int64_t>(),
                         .runs = row[1].as<int64_t>(),
@@ -86,11 +88,12 @@ class PostgresReader final : public FleetReader {
     return jobs;
   }
 
-  Result<FleetRuns> RunsOfJob(const std::string& job) override {
+  Result<FleetRuns> RunsOfJob(const std::string& tenant, const std::string& job) override {
     std::map<std::string, FleetRun> runs;  // two daemons may report one: the newest counts
     FleetRuns found;
     const Status done = Read([&](pqxx::read_transaction& transaction) {
-      const pqxx::result rows = transaction.exec_params(kRuns, job, kFleetBytesMax, kFleetRunsMax);
+      const pqxx::result rows =
+          transaction.exec_params(kRuns, job, kFleetBytesMax, kFleetRunsMax, tenant);
       if (!rows.empty())
         found.left_out = rows[0][7].as<uint64_t>() - static_cast<uint64_t>(rows.size());
       for (const auto& row : rows) {
@@ -115,15 +118,15 @@ class PostgresReader final : public FleetReader {
     return found;
   }
 
-  Result<FleetFindings> FindingsOf(const std::string& job,
+  Result<FleetFindings> FindingsOf(const std::string& tenant, const std::string& job,
                                    const std::vector<FleetRun>& runs) override {
     FleetFindings findings;
     std::set<std::string> ids;
     for (const FleetRun& run : runs) ids.insert(run.run);
     const Status done = Read([&](pqxx::read_transaction& transaction) {
       int64_t bytes = 0;
-      const pqxx::result rows =
-          transaction.exec_params(kFindings, job, ArrayOf(ids), kFleetBytesMax, kFleetRowsMax);
+      const pqxx::result rows = transaction.exec_params(kFindings, job, ArrayOf(ids),
+                                                        kFleetBytesMax, kFleetRowsMax, tenant);
       for (const auto& row : rows) {
         std::string body = BytesOf(row[1]);
         bytes += static_cast<int64_t>(body.size());
@@ -135,10 +138,10 @@ class PostgresReader final : public FleetReader {
     return findings;
   }
 
-  Result<FleetIncidents> Incidents() override {
+  Result<FleetIncidents> Incidents(const std::string& tenant) override {
     FleetIncidents found;
     const Status done = Read([&](pqxx::read_transaction& transaction) {
-      const pqxx::result rows = transaction.exec_params(kIncidents, kFleetIncidentsMax + 1);
+      const pqxx::result rows = transaction.exec_params(kIncidents, kFleetIncidentsMax + 1, tenant);
       found.is_whole = static_cast<size_t>(rows.size()) <= kFleetIncidentsMax;
       for (const auto& row : rows) {
         HostIncident one = {.daemon = row[5].as<std::string>(),

@@ -15,6 +15,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -45,6 +46,8 @@ struct Submitted {
   // Of those that are dealt with: rows that the database refuses, and why the first of them.
   uint64_t refused = 0;
   std::string why = {};
+  // Whether some were left out: their daemon belongs to another tenant.
+  bool has_foreign = false;
 };
 
 // Since the process began.
@@ -90,7 +93,8 @@ class RowQueue {
   void WriteAlone(FleetWriter& writer, Batch& batch);
   Status WriteHalves(FleetWriter& writer, std::span<const FleetRow> rows, int& writes_left,
                      Submitted& submitted);
-  Status WriteRows(FleetWriter& writer, std::span<const FleetRow> rows);
+  Status WriteRows(FleetWriter& writer, std::span<const FleetRow> rows,
+                   std::set<DaemonOfTenant>& foreign);
 
   RowQueueLimits limits_;
   RowQueueCounts counts_;
