@@ -11,15 +11,18 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/explain/training_warnings.h"
+#include "daemon/http/http_client.h"
 #include "daemon/ingest/run_batch.h"
+#include "daemon/report/cell_text.h"
 #include "daemon/report/incident_words.h"
 #include "tools/exit_codes.h"
 #include "tools/finding_line.h"
+#include "tools/fleet_options.h"
+#include "tools/fleet_question.h"
 #include "tools/help_layout.h"
-#include "tools/job_leftovers.h"
-#include "tools/job_verdict.h"
 #include "tools/observations.h"
 #include "tools/tail_lines.h"
+#include "tools/tail_source.h"
 #include "tools/terminal.h"
 #include "tools/verb.h"
 
@@ -32,6 +35,7 @@ constexpr int kAskEveryMs = 25;
 constexpr uint64_t kLookEveryNs = 500'000'000;
 // Of the time at most a quarter goes into looks, however much there is to be read.
 constexpr uint64_t kRestFactor = 3;
+constexpr int kAskFleetEveryMs = 1000;
 constexpr int kLinesDefault = 20;
 
 constexpr char kTailHelp[] =
@@ -48,6 +52,7 @@ constexpr char kTailHelp[] =
     "  nanwatch tail -f 7f3a         follow one run until it ends\n"
     "  nanwatch tail -f --forever --json | jq .layer\n"
     "\n"
+    "With --fleet RUN is a job's whole id, or JOB@LAUNCH; without it the job that started last.\n"
     "Exit status: 0; 1 no such run, or the database cannot be read (live runs are shown anyway).\n"
     "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR.";
 
@@ -57,13 +62,13 @@ struct TailOptions {
   bool follow = false;
   bool forever = false;
   bool json = false;
+  HttpClientOptions fleet;
 };
 
 // What has been printed so far, so that nothing is printed twice.
 class Tail {
  public:
-  Tail(const TailOptions& options, Observations& observations)
-      : options_(options), observations_(observations) {}
+  Tail(const TailOptions& options, TailSource& source) : options_(options), source_(source) {}
 
   [[nodiscard]] bool IsFirstLook() const { return first_look_; }
 
@@ -78,7 +83,7 @@ class Tail {
       } else if (!settled_.insert(job).second) {
         continue;
       }
-      const std::vector<RunFacts> facts = observations_.FactsOfJob(job);
+      const std::vector<RunFacts> facts = source_.FactsOf(job);
       for (const RunFacts& run : facts) Collect(run, entries);
       if (ended.contains(job) && concluded_.insert(job).second)
         CollectIncidents(job, facts, entries);
@@ -137,8 +142,7 @@ class Tail {
                           });
       if (of_job) end_ns = std::max(end_ns, entry.real_ns);
     }
-    const Verdict verdict = VerdictOfJob(facts, observations_.ExitOfJob(job),
-                                         UnwatchedOfJob(observations_.places(), job));
+    const Verdict verdict = source_.VerdictOn(job, facts);
     for (const Incident& incident : verdict.incidents())
       entries.push_back({.real_ns = end_ns,
                          .text = options_.json ? IncidentAsJson(verdict, incident)
@@ -147,7 +151,7 @@ class Tail {
   }
 
   const TailOptions& options_;
-  Observations& observations_;
+  TailSource& source_;
   std::map<std::string, uint64_t> last_tickets_;
   std::map<std::string, size_t> warnings_printed_;  // by run
   std::set<std::string> concluded_;
@@ -179,7 +183,8 @@ void AwaitNews(Observations& observations, uint64_t look_began_ns) {
 // Prints until the runs have ended. Segments say when, because findings are there before a daemon
 // has read them.
 int Follow(const TailOptions& options, Observations& observations, const std::string& only_job) {
-  Tail tail(options, observations);
+  HostSource source(observations);
+  Tail tail(options, source);
   while (true) {
     // Which runs live is asked before their findings are read: what a run wrote last is thus seen.
     const uint64_t look_began_ns = SystemClock().monotonic_ns();
@@ -198,7 +203,54 @@ int Follow(const TailOptions& options, Observations& observations, const std::st
   }
 }
 
+// What a person has to know of the fleet, whenever it has become other.
+class FleetRemarks {
+ public:
+  void Say(const FleetVerdict& verdict, const std::string& job) {
+    for (const std::string& remark : RemarksOn(verdict, job)) {
+      if (said_.insert(remark).second) nanwatch::Say(Printable(remark));
+    }
+  }
+
+ private:
+  std::set<std::string> said_;
+};
+
+// Prints until the job has ended, or fell silent. A gatherer that is away is waited for.
+int FollowFleet(const TailOptions& options, const std::string& job) {
+  FleetSource source(options.fleet);
+  Tail tail(options, source);
+  FleetRemarks remarks;
+  Status trouble;
+  while (true) {
+    const Status asked = source.Ask(job);
+    if (!asked.ok() && (tail.IsFirstLook() || asked.kind() == ErrorKind::kNotFound)) {
+      Say(asked.message());
+      return kExitFailed;
+    }
+    if (!asked.ok() && trouble.ok()) Say("waiting for the gatherer: " + asked.message());
+    trouble = asked;
+    if (asked.ok()) {
+      remarks.Say(source.verdict(), job);
+      const std::set<std::string> ended =
+          source.is_live() ? std::set<std::string>() : std::set<std::string>{job};
+      if (!tail.Print({job}, ended)) return NotWritten(kExitOk);
+      if (!options.follow || (!source.is_live() && !options.forever)) return kExitOk;
+    }
+    poll(nullptr, 0, kAskFleetEveryMs);
+  }
+}
+
+int TailFleet(const TailOptions& options) {
+  if (!MayAskFleet(options.fleet)) return kExitUsage;
+  const Result<std::string> job = FleetJobOf(options.fleet, options.run);
+  if (job.ok()) return FollowFleet(options, *job);
+  Say(job.status().message());
+  return kExitFailed;
+}
+
 int TailRuns(const TailOptions& options) {
+  if (AsksFleet(options.fleet)) return TailFleet(options);
   Observations observations(FindPlaces(ProcessEnvironment()));
   if (!observations.places().note.empty()) Say(observations.places().note);
   const Status database = observations.DatabaseStatus();
@@ -231,6 +283,7 @@ void AddTailVerb(CLI::App& app, VerbCall& call) {
   verb->add_flag("-f,--follow", options->follow, "Print new findings until the runs have ended");
   verb->add_flag("--forever", options->forever, "With -f: keep going, and follow new runs");
   verb->add_flag("--json", options->json, "One JSON object per line");
+  AddFleetOptions(*verb, options->fleet);
   verb->callback([options, &call] { call.chosen = [options] { return TailRuns(*options); }; });
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ inline constexpr size_t kFleetRunsMax = 100'000;
 inline constexpr size_t kFleetRowsMax = 200'000;
 inline constexpr size_t kFleetIncidentsMax = 50'000;
 inline constexpr size_t kFleetBytesMax = size_t{256} << 20;
+inline constexpr size_t kFleetStepsMax = 200'000;
 
 struct FleetJob {
   std::string job;
@@ -38,6 +40,15 @@ struct FleetRuns {
   std::vector<FleetRun> runs;
   uint64_t left_out = 0;  // beyond kFleetRunsMax or kFleetBytesMax
 };
+
+// One of many jobs, without findings.
+struct ListedRun {
+  std::string job;
+  FleetRun run;
+};
+
+// Of runs, by id; each in the order of its daemon.
+using FleetSteps = std::map<std::string, std::vector<StepSummary>>;
 
 struct FleetFindings {
   FindingsByRun bodies;
@@ -61,8 +72,13 @@ class FleetReader {
   // Of these runs. Where not all have room, the first of each run come before others.
   virtual Result<FleetFindings> FindingsOf(const std::string& tenant, const std::string& job,
                                            const std::vector<FleetRun>& runs) = 0;
+  // Those heard of last first, at most kFleetJobsMax.
+  virtual Result<std::vector<ListedRun>> Runs(const std::string& tenant) = 0;
+  // Of these runs; where there are too many, the newest.
+  virtual Result<FleetSteps> StepsOf(const std::string& tenant, const std::string& job,
+                                     const std::vector<FleetRun>& runs) = 0;
   // Of all jobs, as hosts concluded them; those that came last.
-  virtual Result<FleetIncidents> Incidents(const std::string& tenant) = 0;
+  virtual Result<FleetIncidents> Incidents(const std::string& tenant, size_t count_max) = 0;
   // What the daemons that report these runs say they let go of, all together.
   virtual Result<OutboxLoss> LossOf(const std::vector<FleetRun>& runs) = 0;
 };

@@ -57,11 +57,8 @@ HttpAnswer GatherAnswers::Answer(const HttpRequest& request) {
   if (request.is_post) return Text(404, "logs are taken at /v1/logs");
   if (request.path == "/metrics") return Metrics();
   if (request.path == "/healthz") return Health();
-  if (request.path.starts_with("/api/v1/jobs") || request.path == "/api/v1/hosts")
-    return fleet_.Answer(request);
-  return Text(404,
-              "there is nothing here: see /v1/logs, /api/v1/jobs, /api/v1/hosts, /metrics, "
-              "/healthz");
+  if (request.path.starts_with("/api/v1/")) return fleet_.Answer(request);
+  return Text(404, "there is nothing here: see /v1/logs, /api/v1/jobs, /metrics, /healthz");
 }
 
 HttpAnswer GatherAnswers::TakeLogs(const HttpRequest& request) {
@@ -123,6 +120,10 @@ HttpAnswer GatherAnswers::Metrics() const {
   add("nanwatch_gather_commit_failures_total", "counter", "Transactions that failed",
       counts.failures);
   add("nanwatch_gather_queue_rows", "gauge", "Rows that wait for the database", counts.waiting);
+  text += fmt::format(
+      "# HELP {0} How long rows wait for the database that wait longest\n# TYPE {0} gauge\n{0} "
+      "{1}\n",
+      "nanwatch_gather_lag_seconds", static_cast<double>(queue_.longest_wait().count()) / 1e3);
   add("nanwatch_gather_database_writable", "gauge", "0 where the newest transaction failed, else 1",
       queue_.newest().ok() ? 1 : 0);
   return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = std::move(text)};

@@ -174,7 +174,7 @@ void LockMaintenance(pqxx::connection& connection) {
 
 // Group roles: an operator grants them to those who log in.
 void MakeRoles(pqxx::work& transaction) {
-  for (const char* role : {"nanwatch_ingest", "nanwatch_read"}) {
+  for (const char* role : {"nanwatch_ingest", "nanwatch_read", "nanwatch_alert"}) {
     if (transaction.exec("SELECT 1 FROM pg_roles WHERE rolname = " + transaction.quote(role))
             .empty())
       transaction.exec(std::string("CREATE ROLE ") + role + " NOLOGIN");
@@ -305,6 +305,9 @@ void MaintainDays(pqxx::connection& connection, int64_t today_days, int keep_day
   parts.Do([&] {
     Delete(connection,
            fmt::format("nanwatch.run WHERE received_at < CURRENT_DATE - {}", keep_days));
+  });
+  parts.Do([&] {
+    Delete(connection, fmt::format("nanwatch.alert WHERE ended_at < CURRENT_DATE - {}", keep_days));
   });
   parts.Do([&] {
     Delete(connection, fmt::format("nanwatch.daemon WHERE claimed_at < CURRENT_DATE - {} AND NOT"

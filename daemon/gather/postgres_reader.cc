@@ -41,6 +41,18 @@ constexpr char kFindings[] =
     "  ) AS numbered) AS counted"
     " WHERE bytes <= $3 ORDER BY place, sequence, run LIMIT $4";
 
+constexpr char kListedRuns[] =
+    "SELECT daemon, run, sequence, recorded_ns,"
+    " CAST(EXTRACT(EPOCH FROM CURRENT_TIMESTAMP - received_at) AS bigint), body, job"
+    " FROM nanwatch.run WHERE tenant = $1 ORDER BY received_at DESC, daemon, run, sequence LIMIT "
+    "$2";
+
+constexpr char kSteps[] =
+    "SELECT run, body FROM ("
+    " SELECT run, body, sequence FROM nanwatch.fact WHERE job = $1 AND kind = 3"
+    "  AND run = ANY (CAST($2 AS text[])) AND tenant = $3 ORDER BY recorded_ns DESC LIMIT $4"
+    " ) AS newest ORDER BY run, sequence";
+
 constexpr char kIncidents[] =
     "SELECT of_run.host, of_run.launch, of_run.attempt, incident.job, incident.body,"
     " incident.daemon, incident.sequence FROM ("
@@ -138,15 +150,57 @@ class PostgresReader final : public FleetReader {
     return findings;
   }
 
-  Result<FleetIncidents> Incidents(const std::string& tenant) override {
+  Result<std::vector<ListedRun>> Runs(const std::string& tenant) override {
+    std::vector<ListedRun> runs;
+    std::map<std::string, size_t> places;  // two daemons may report one: the newest counts
+    const Status done = Read([&](pqxx::read_transaction& transaction) {
+      for (const auto& row : transaction.exec_params(kListedRuns, tenant, kFleetJobsMax)) {
+        ListedRun listed = {.job = row[6].as<std::string>(),
+                            .run = {.daemon = row[0].as<std::string>(),
+                                    .run = row[1].as<std::string>(),
+                                    .sequence = static_cast<uint64_t>(row[2].as<int64_t>()),
+                                    .recorded_ns = static_cast<uint64_t>(row[3].as<int64_t>()),
+                                    .heard_ago_s = row[4].as<int64_t>()}};
+        if (!listed.run.facts.ParseFromString(BytesOf(row[5]))) continue;
+        const auto [place, is_new] = places.try_emplace(listed.run.run, runs.size());
+        if (is_new) {
+          runs.push_back(std::move(listed));
+        } else if (runs[place->second].run.sequence < listed.run.sequence) {
+          runs[place->second] = std::move(listed);
+        }
+      }
+    });
+    if (!done.ok()) return done;
+    return runs;
+  }
+
+  Result<FleetSteps> StepsOf(const std::string& tenant, const std::string& job,
+                             const std::vector<FleetRun>& runs) override {
+    FleetSteps steps;
+    std::set<std::string> ids;
+    for (const FleetRun& run : runs) ids.insert(run.run);
+    const Status done = Read([&](pqxx::read_transaction& transaction) {
+      for (const auto& row :
+           transaction.exec_params(kSteps, job, ArrayOf(ids), tenant, kFleetStepsMax)) {
+        StepSummary step;
+        if (step.ParseFromString(BytesOf(row[1])))
+          steps[row[0].as<std::string>()].push_back(std::move(step));
+      }
+    });
+    if (!done.ok()) return done;
+    return steps;
+  }
+
+  Result<FleetIncidents> Incidents(const std::string& tenant, size_t count_max) override {
     FleetIncidents found;
     const Status done = Read([&](pqxx::read_transaction& transaction) {
-      const pqxx::result rows = transaction.exec_params(kIncidents, kFleetIncidentsMax + 1, tenant);
-      found.is_whole = static_cast<size_t>(rows.size()) <= kFleetIncidentsMax;
+      const pqxx::result rows = transaction.exec_params(kIncidents, count_max + 1, tenant);
+      found.is_whole = static_cast<size_t>(rows.size()) <= count_max;
       for (const auto& row : rows) {
         HostIncident one = {.daemon = row[5].as<std::string>(),
                             .sequence = static_cast<uint64_t>(row[6].as<int64_t>()),
                             .host = row[0].as<std::string>(),
+                            .job = row[3].as<std::string>(),
                             .launch = row[3].as<std::string>() + '\n' + row[1].as<std::string>() +
                                       '\n' + row[2].as<std::string>()};
         if (one.incident.ParseFromString(BytesOf(row[4])))

@@ -72,6 +72,13 @@ Submitted RowQueue::Submit(std::vector<FleetRow> rows) {
   return done.get();
 }
 
+std::chrono::milliseconds RowQueue::longest_wait() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (waiting_.empty()) return std::chrono::milliseconds(0);
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
+                                                               waiting_.front()->since);
+}
+
 Status RowQueue::newest() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return newest_;

@@ -76,6 +76,8 @@ class RowQueue {
   void Stop();
 
   [[nodiscard]] const RowQueueCounts& counts() const { return counts_; }
+  // How long those wait that wait longest; 0: nothing waits.
+  [[nodiscard]] std::chrono::milliseconds longest_wait() const;
   // Why the newest transaction was not committed; ok when it was, or there was none.
   [[nodiscard]] Status newest() const;
 
@@ -83,6 +85,7 @@ class RowQueue {
   struct Batch {
     std::vector<FleetRow> rows;
     size_t bytes = 0;
+    std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
     std::promise<Submitted> done;
   };
   using Batches = std::vector<std::unique_ptr<Batch>>;

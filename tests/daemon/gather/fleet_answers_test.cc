@@ -77,9 +77,18 @@ class ScriptedReader final : public FleetReader {
                                    const std::vector<FleetRun>&) override {
     return FleetFindings();
   }
-  Result<FleetIncidents> Incidents(const std::string&) override {
+  Result<FleetIncidents> Incidents(const std::string&, size_t) override {
     fleet_.Enter();
     return fleet_.incidents;
+  }
+  Result<std::vector<ListedRun>> Runs(const std::string&) override {
+    std::vector<ListedRun> listed;
+    for (const FleetRun& run : fleet_.runs) listed.push_back({.job = "train", .run = run});
+    return listed;
+  }
+  Result<FleetSteps> StepsOf(const std::string&, const std::string&,
+                             const std::vector<FleetRun>&) override {
+    return FleetSteps();
   }
   Result<OutboxLoss> LossOf(const std::vector<FleetRun>&) override { return fleet_.loss; }
 

@@ -64,7 +64,14 @@ class MemoryReader final : public FleetReader {
                                    const std::vector<FleetRun>&) override {
     return fleet_.Findings();
   }
-  Result<FleetIncidents> Incidents(const std::string&) override { return FleetIncidents(); }
+  Result<FleetIncidents> Incidents(const std::string&, size_t) override { return FleetIncidents(); }
+  Result<std::vector<ListedRun>> Runs(const std::string&) override {
+    return std::vector<ListedRun>();
+  }
+  Result<FleetSteps> StepsOf(const std::string&, const std::string&,
+                             const std::vector<FleetRun>&) override {
+    return FleetSteps();
+  }
   Result<OutboxLoss> LossOf(const std::vector<FleetRun>&) override { return OutboxLoss(); }
 
  private:
