@@ -85,7 +85,8 @@ Result<FleetListing> AskFleetRuns(const HttpClientOptions& fleet) {
   if (!list.ParseFromString(*body)) return NoGatherer(fleet);
   std::sort(list.mutable_runs()->begin(), list.mutable_runs()->end(),
             [](const FleetRunList::One& a, const FleetRunList::One& b) {
-              return a.facts().run().started_real_ns() > b.facts().run().started_real_ns();
+              return std::pair(a.facts().run().started_real_ns(), b.id()) >
+                     std::pair(b.facts().run().started_real_ns(), a.id());
             });
   FleetListing listing;
   for (const FleetRunList::One& one : list.runs()) {

@@ -150,7 +150,7 @@ class Pages(Hosts):
         self.assertEqual(status, 200)
         self.assertIn("nonce-", headers["Content-Security-Policy"])
         document = json.loads(self.get("/api/v1/runs")[1])
-        self.assertEqual((document["schema"], [run["id"] for run in document["runs"]]), ("nanwatch.runs/1", sorted(RUNS, reverse=True)))
+        self.assertEqual((document["schema"], [run["id"] for run in document["runs"]]), ("nanwatch.runs/1", RUNS))
         self.assertIn(self.gatherer.url, document["about"])
         for name in (RUNS[0], "train", "tra"):
             status, text, _ = self.get(f"/runs/{name}")
