@@ -7,7 +7,9 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "daemon/base/clock.h"
 #include "daemon/explain/training_warnings.h"
@@ -207,12 +209,25 @@ int Follow(const TailOptions& options, Observations& observations, const std::st
 class FleetRemarks {
  public:
   void Say(const FleetVerdict& verdict, const std::string& job) {
+    SayWhoBegan(verdict.verdict());
     for (const std::string& remark : RemarksOn(verdict, job)) {
       if (said_.insert(remark).second) nanwatch::Say(Printable(remark));
     }
   }
 
  private:
+  // A rank that comes late may have begun it.
+  void SayWhoBegan(const Verdict& verdict) {
+    if (verdict.incidents().empty()) return;
+    const Finding& origin = verdict.incidents(0).origin();
+    const std::string began = IncidentLine(verdict, verdict.incidents(0));
+    const std::pair key(origin.run(), origin.ticket());
+    if (began_.has_value() && *began_ != key)
+      nanwatch::Say("the answer has changed: " + Printable(began));
+    began_ = key;
+  }
+
+  std::optional<std::pair<std::string, uint64_t>> began_;
   std::set<std::string> said_;
 };
 
