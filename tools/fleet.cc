@@ -9,6 +9,7 @@
 #include "daemon/http/http_client.h"
 #include "daemon/report/cell_text.h"
 #include "tools/exit_codes.h"
+#include "tools/fleet_options.h"
 #include "tools/fleet_question.h"
 #include "tools/help_layout.h"
 #include "tools/table.h"
@@ -52,7 +53,11 @@ std::string Table(const nlohmann::json& hosts) {
 }
 
 int ShowHosts(const FleetOptions& options) {
-  if (!options.client.token_file.empty() && IsPlainToOthers(options.client.url)) Say(kTokenIsPlain);
+  if (!AsksFleet(options.client)) {
+    Say("name the gatherer: --fleet URL, or 'url' in section [fleet] of nanwatch.toml");
+    return kExitUsage;
+  }
+  if (!MayAskFleet(options.client)) return kExitUsage;
   const Result<std::string> body = AskFleetHosts(options.client);
   if (!body.ok()) {
     Say(body.status().message());
@@ -82,9 +87,7 @@ void AddFleetVerb(CLI::App& app, VerbCall& call) {
   CLI::App* hosts = verb->add_subcommand("hosts", "Hosts on which several launches began to fail.");
   SetHelp(*hosts, "nanwatch fleet hosts --fleet URL [OPTIONS]", kFleetHelp);
   auto options = std::make_shared<FleetOptions>();
-  hosts->add_option("--fleet", options->client.url, "The gatherer")->required()->type_name("URL");
-  hosts->add_option("--token-file", options->client.token_file, "The token that it asks for")
-      ->type_name("FILE");
+  AddFleetOptions(*hosts, options->client);
   hosts->add_flag("--json", options->json, "Print the document (nanwatch.fleet_hosts/1)");
   hosts->callback([options, &call] { call.chosen = [options] { return ShowHosts(*options); }; });
 }

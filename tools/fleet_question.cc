@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/fleet_question.h"
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "daemon/fleet/otlp_logs.h"
 #include "daemon/report/cell_text.h"
@@ -10,6 +12,8 @@ namespace nanwatch {
 namespace {
 
 constexpr int kRanksNamed = 16;
+constexpr int64_t kSilentSeconds =
+    180;  // as of kFleetSilentSeconds (daemon/gather/fleet_verdict.h)
 
 // As a part of a path.
 std::string Escaped(const std::string& text) {
@@ -56,6 +60,61 @@ Result<std::string> Ask(const HttpClientOptions& fleet, const std::string& path,
 }
 
 }  // namespace
+
+Result<std::string> AskFleetVerdictDocument(const HttpClientOptions& fleet,
+                                            const std::string& job) {
+  return Ask(fleet, "/api/v1/jobs/" + Escaped(job) + "/verdict", "application/json");
+}
+
+Result<std::string> AskFleetPage(const HttpClientOptions& fleet, const std::string& job) {
+  return Ask(fleet, "/api/v1/jobs/" + Escaped(job) + "/page", "application/json");
+}
+
+Result<FleetFacts> AskFleetFacts(const HttpClientOptions& fleet, const std::string& job) {
+  const Result<std::string> body = Ask(fleet, "/api/v1/jobs/" + Escaped(job) + "/facts", kOtlpType);
+  if (!body.ok()) return body.status();
+  FleetFacts facts;
+  if (!facts.ParseFromString(*body) || facts.runs().empty()) return NoGatherer(fleet);
+  return facts;
+}
+
+Result<FleetListing> AskFleetRuns(const HttpClientOptions& fleet) {
+  const Result<std::string> body = Ask(fleet, "/api/v1/runs", kOtlpType);
+  if (!body.ok()) return body.status();
+  FleetRunList list;
+  if (!list.ParseFromString(*body)) return NoGatherer(fleet);
+  std::sort(list.mutable_runs()->begin(), list.mutable_runs()->end(),
+            [](const FleetRunList::One& a, const FleetRunList::One& b) {
+              return std::pair(a.facts().run().started_real_ns(), b.id()) >
+                     std::pair(b.facts().run().started_real_ns(), a.id());
+            });
+  FleetListing listing;
+  for (const FleetRunList::One& one : list.runs()) {
+    const bool has_ended = one.facts().state().ended();
+    const bool is_silent = !has_ended && one.heard_ago_s() >= kSilentSeconds;
+    listing.runs.push_back(
+        {.id = one.id(),
+         .job = one.job(),
+         .run = one.facts().run(),
+         .state = one.facts().state(),
+         .live = !has_ended && !is_silent,
+         .is_silent = is_silent,
+         .newest_steps = {one.facts().steps_read().begin(), one.facts().steps_read().end()}});
+    listing.recorded_ns.push_back(one.recorded_ns());
+  }
+  for (const FleetRunList::Job& job : list.jobs())
+    listing.incidents[job.job()] = {job.incidents().begin(), job.incidents().end()};
+  return listing;
+}
+
+Result<std::string> FleetJobOf(const HttpClientOptions& fleet, const std::string& name) {
+  if (!name.empty()) return name;
+  const Result<FleetListing> listing = AskFleetRuns(fleet);
+  if (!listing.ok()) return listing.status();
+  if (listing->runs.empty())
+    return Status(ErrorKind::kNotFound, "no run was reported to the gatherer");
+  return listing->runs.front().job;
+}
 
 Result<FleetVerdict> AskFleetVerdict(const HttpClientOptions& fleet, const std::string& job) {
   const Result<std::string> body =

@@ -19,6 +19,7 @@
 #include "tools/exit_codes.h"
 #include "tools/forwarder.h"
 #include "tools/help_layout.h"
+#include "tools/output_file.h"
 #include "tools/places.h"
 #include "tools/terminal.h"
 #include "tools/verb.h"
@@ -48,6 +49,7 @@ struct ForwardOptions {
   HttpClientOptions client;
   bool to_a_collector = false;
   bool once = false;
+  std::string metrics_file;
 };
 
 // Another one would send the same rows.
@@ -86,10 +88,34 @@ int Finish(const Forwarder& forwarder) {
   return kExitFailed;
 }
 
-int ForwardUntilSignal(Forwarder& forwarder, bool once) {
+// Written as a whole now and then, for node_exporter, which reads files.
+class MetricsFile {
+ public:
+  explicit MetricsFile(std::string path) : path_(std::move(path)) {}
+
+  void Write(Forwarder& forwarder, bool is_last) {
+    const uint64_t now_ns = SystemClock().monotonic_ns();
+    if (path_.empty() || (!is_last && written_ns_ != 0 && now_ns - written_ns_ < kWriteEveryNs))
+      return;
+    written_ns_ = now_ns;
+    const Status written = WriteOutputFile(path_, forwarder.Metrics());
+    if (!written.ok() && trouble_.ok()) Say(written.message());
+    trouble_ = written;
+  }
+
+ private:
+  static constexpr uint64_t kWriteEveryNs = 10 * kNsPerSecond;
+
+  std::string path_;
+  uint64_t written_ns_ = 0;
+  Status trouble_;
+};
+
+int ForwardUntilSignal(Forwarder& forwarder, bool once, MetricsFile metrics) {
   const sigset_t ending = EndingSignals();
   while (true) {
     const uint64_t wait_ns = forwarder.Step();
+    metrics.Write(forwarder, once && (forwarder.is_done() || !forwarder.trouble().ok()));
     if (once && forwarder.is_done()) return Finish(forwarder);
     if (once && !forwarder.trouble().ok()) return kExitFailed;
     if (WaitForSignal(ending, wait_ns)) return once ? kExitFailed : kExitOk;
@@ -154,7 +180,7 @@ int Forward(const ForwardOptions& options) {
         // What was cut off by our own end is no trouble.
         if (!IsToEnd()) Say(sentence);
       });
-  return ForwardUntilSignal(forwarder, options.once);
+  return ForwardUntilSignal(forwarder, options.once, MetricsFile(options.metrics_file));
 }
 
 }  // namespace
@@ -183,6 +209,10 @@ void AddForwardVerb(CLI::App& app, VerbCall& call) {
   verb->add_flag("--collector", options->to_a_collector,
                  "It is an OpenTelemetry Collector, whose word is enough")
       ->envname(kEnvForwardCollector);
+  verb->add_option("--metrics", options->metrics_file,
+                   "Write metrics there every ten seconds, for node_exporter's textfile collector")
+      ->type_name("FILE")
+      ->envname(kEnvForwardMetrics);
   verb->add_flag("--once", options->once, "Send what waits, and end");
   verb->callback([options, &call] { call.chosen = [options] { return Forward(*options); }; });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/forwarder.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -143,6 +144,7 @@ uint64_t Forwarder::Acknowledge(const std::vector<FleetRow>& rows, const HttpRep
   if (failures_ > 0) report_("rows are taken again");
   failures_ = 0;
   trouble_ = Status();
+  taken_at_real_ns_ = clock_.real_ns();
   // The others are there, and known again when they come with fewer.
   if (answer->rejected > 0 && answer->rejected < rows.size()) {
     rows_max_ = rows.size() / 2;
@@ -185,6 +187,7 @@ uint64_t Forwarder::NotAnswered(const std::vector<FleetRow>& rows, const HttpRep
 }
 
 uint64_t Forwarder::TryLater(const Status& why, uint64_t at_least_ns) {
+  ++requests_failed_;
   if (failures_++ == 0) report_("rows wait until they can be sent: " + why.message());
   trouble_ = why;
   const uint64_t doublings = std::min<uint32_t>(failures_ - 1, 16);
@@ -215,6 +218,37 @@ void Forwarder::ReportLoss() {
           std::to_string(loss->runs()) + " states of runs and " +
           std::to_string(loss->conclusions()) +
           " conclusions: it fills where nothing is sent for long");
+}
+
+std::string Forwarder::Metrics() {
+  OutboxReader::Backlog backlog;
+  OutboxLoss loss;
+  if (outbox_) {
+    if (const auto known = outbox_->BacklogOf(sent_); known.ok()) backlog = *known;
+    if (const auto known = outbox_->Loss(); known.ok()) loss = *known;
+  }
+  const uint64_t now_ns = clock_.real_ns();
+  const uint64_t oldest_ns = backlog.rows == 0 ? now_ns : std::min(now_ns, backlog.oldest_real_ns);
+  std::string text;
+  const auto add = [&text](const char* name, const char* type, const char* help, double value) {
+    text += fmt::format(
+        "# HELP nanwatch_forward_{0} {2}\n# TYPE nanwatch_forward_{0} {1}\n"
+        "nanwatch_forward_{0} {3}\n",
+        name, type, help, value);
+  };
+  const auto number = [](uint64_t value) { return static_cast<double>(value); };
+  add("queue_rows", "gauge", "Rows in the outbox that were not sent", number(backlog.rows));
+  add("lag_seconds", "gauge", "Age of the oldest of these",
+      number(now_ns - oldest_ns) / number(kNsPerSecond));
+  add("rows_acknowledged_total", "counter", "Rows that were taken", number(acknowledged_));
+  add("rows_refused_total", "counter", "Rows that were refused for good", number(rejected_));
+  add("requests_failed_total", "counter", "Requests without an answer that counts",
+      number(requests_failed_));
+  add("rows_lost", "gauge", "Rows and records that a full outbox let go of, steps not counted",
+      number(loss.findings() + loss.runs() + loss.conclusions()));
+  add("taken_timestamp_seconds", "gauge", "When rows were taken last; 0: never",
+      number(taken_at_real_ns_ / kNsPerSecond));
+  return text;
 }
 
 // What the run loses by it is said in its next state, by its daemon. A refused state counts for no

@@ -58,6 +58,8 @@ class Forwarder {
   [[nodiscard]] const Status& trouble() const { return trouble_; }
   [[nodiscard]] uint64_t acknowledged() const { return acknowledged_; }  // rows
   [[nodiscard]] uint64_t rejected() const { return rejected_; }          // for good
+  // For Prometheus, as text: what waits and since when, what was sent, what failed. Of this process.
+  [[nodiscard]] std::string Metrics();
 
  private:
   [[nodiscard]] Status Explained(const Status& why) const;
@@ -94,6 +96,8 @@ class Forwarder {
   bool is_done_ = false;
   uint64_t acknowledged_ = 0;
   uint64_t rejected_ = 0;
+  uint64_t requests_failed_ = 0;
+  uint64_t taken_at_real_ns_ = 0;  // when rows were taken last
 };
 
 }  // namespace nanwatch

@@ -32,6 +32,7 @@ struct SeenRun {
   Run run;
   RunState state;
   bool live = false;         // its process runs
+  bool is_silent = false;    // of a fleet: it has not ended, and nothing is heard of it
   bool has_segment = false;  // not yet read to its end by a daemon
   bool was_whole = false;    // of Runs and RunsOfJob: that segment was read to its end here
   // Of Runs and RunsOfJob, from its segment; oldest first. They say which optimizer the newest step

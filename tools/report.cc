@@ -18,6 +18,8 @@
 #include "tools/capsule/job_capsules.h"
 #include "tools/environment_block.h"
 #include "tools/exit_codes.h"
+#include "tools/fleet_options.h"
+#include "tools/fleet_page.h"
 #include "tools/fleet_question.h"
 #include "tools/help_layout.h"
 #include "tools/ignore_option.h"
@@ -84,7 +86,7 @@ std::string Render(const ReportOptions& options, const Diagnosed& diagnosed, boo
                     {.color = WantsColor(STDOUT_FILENO),
                      .width_columns = ReportColumns(STDOUT_FILENO),
                      .live = live,
-                     .source_path = options.fleet.url.empty() ? SourcePathOf(verdict) : ""});
+                     .source_path = AsksFleet(options.fleet) ? "" : SourcePathOf(verdict)});
 }
 
 // Shows a file by the desktop's own program for it.
@@ -103,8 +105,7 @@ void OpenFile(const std::string& path) {
     Say("no browser could be opened: open '" + path + "' in one");
 }
 
-int WritePage(const ReportOptions& options, const PageFacts& facts) {
-  const std::string page = PageFile(facts);
+int WritePageText(const ReportOptions& options, const std::string& page) {
   const Status written = WriteOutputFile(options.html, page);
   if (!written.ok()) {
     Say("the page was not written: " + written.message());
@@ -114,6 +115,10 @@ int WritePage(const ReportOptions& options, const PageFacts& facts) {
   Say("wrote " + options.html + " (" + Grouped((page.size() + 1023) / 1024) + " KiB)");
   if (options.open) OpenFile(options.html);
   return kExitOk;
+}
+
+int WritePage(const ReportOptions& options, const PageFacts& facts) {
+  return WritePageText(options, PageFile(facts));
 }
 
 int ReportParameters(const ReportOptions& options, const std::string& job,
@@ -166,21 +171,39 @@ int ReportUnseen(const ReportOptions& options, const Verdict& verdict,
   return options.check && printed == kExitOk ? CheckExitCode(verdict) : printed;
 }
 
+int WriteFleetPage(const ReportOptions& options, const std::string& job,
+                   const FleetVerdict& fleet) {
+  const Result<std::string> page = FleetPageFile(options.fleet, job, fleet, {});
+  if (!page.ok()) {
+    Say(page.status().message());
+    return kExitFailed;
+  }
+  return WritePageText(options, *page);
+}
+
 int ReportFleet(const ReportOptions& options) {
-  if (!options.fleet.token_file.empty() && IsPlainToOthers(options.fleet.url)) Say(kTokenIsPlain);
-  const Result<FleetVerdict> fleet = AskFleetVerdict(options.fleet, options.run);
+  if (options.stats || options.explain > 0 || !options.ignore.empty()) {
+    Say("--stats, --explain and --ignore are for jobs of this host: add '--fleet none'");
+    return kExitUsage;
+  }
+  if (!MayAskFleet(options.fleet)) return kExitUsage;
+  const Result<std::string> job = FleetJobOf(options.fleet, options.run);
+  const Result<FleetVerdict> fleet =
+      job.ok() ? AskFleetVerdict(options.fleet, *job) : Result<FleetVerdict>(job.status());
   if (!fleet.ok()) {
     Say(fleet.status().message());
     return kExitFailed;
   }
-  for (const std::string& remark : RemarksOn(*fleet, options.run)) Say(Printable(remark));
+  for (const std::string& remark : RemarksOn(*fleet, *job)) Say(Printable(remark));
   const int printed =
-      PrintAndExit(Render(options, {.verdict = fleet->verdict(), .explanation = {}}), kExitOk);
+      options.html.empty()
+          ? PrintAndExit(Render(options, {.verdict = fleet->verdict(), .explanation = {}}), kExitOk)
+          : WriteFleetPage(options, *job, *fleet);
   return options.check && printed == kExitOk ? CheckExitCode(fleet->verdict()) : printed;
 }
 
 int Report(const ReportOptions& options) {
-  if (!options.fleet.url.empty()) return ReportFleet(options);
+  if (AsksFleet(options.fleet)) return ReportFleet(options);
   Observations observations(FindPlaces(ProcessEnvironment()));
   if (!observations.places().note.empty()) Say(observations.places().note);
   const Result<std::string> job = observations.ResolveJob(options.run);
@@ -246,14 +269,7 @@ void AddReportVerb(CLI::App& app, VerbCall& call) {
           ->type_name("FILE")
           ->excludes("--stats", "--explain", "--coverage");
   verb->add_flag("--open", options->open, "Show the page in a browser")->needs(html);
-  CLI::Option* fleet = verb->add_option("--fleet", options->fleet.url,
-                                        "Ask a gatherer (nanwatch-gather) about job RUN")
-                           ->type_name("URL")
-                           ->needs("RUN")
-                           ->excludes("--stats", "--explain", "--ignore", "--html");
-  verb->add_option("--token-file", options->fleet.token_file, "The token that it asks for")
-      ->type_name("FILE")
-      ->needs(fleet);
+  AddFleetOptions(*verb, options->fleet);
   verb->add_flag("--json", options->json, "Print the verdict document (nanwatch.verdict/1)")
       ->excludes(html);
   verb->callback([options, &call] { call.chosen = [options] { return Report(*options); }; });

@@ -22,6 +22,7 @@ std::string StateOf(const SeenRun& run) {
     }
     return "live";
   }
+  if (run.is_silent) return "silent";
   if (run.state.has_signal()) {
     const char* name = sigabbrev_np(run.state.signal());
     return name != nullptr ? "ended, SIG" + std::string(name)

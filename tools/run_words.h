@@ -9,7 +9,7 @@
 
 namespace nanwatch {
 
-// "starting", "watching", "stepped down", "exiting"; "ended", and how if that is known.
+// "starting", "watching", "stepped down", "exiting", "silent"; "ended", and how if that is known.
 [[nodiscard]] std::string StateOf(const SeenRun& run);
 
 // Optimizer steps done so far, -1 when that is not known.

@@ -7,12 +7,15 @@
 
 #include "daemon/base/directories.h"
 #include "daemon/config/settings.h"
+#include "daemon/http/http_client.h"
 #include "daemon/http/http_server.h"
 #include "daemon/http/listen_address.h"
 #include "daemon/http/until_signal.h"
 #include "tools/exit_codes.h"
+#include "tools/fleet_options.h"
 #include "tools/help_layout.h"
 #include "tools/serve/answers.h"
+#include "tools/serve/fleet_pages.h"
 #include "tools/terminal.h"
 #include "tools/verb.h"
 
@@ -30,6 +33,10 @@ constexpr char kServeHelp[] =
     "Nothing is\n"
     "  encrypted: put a proxy with TLS in front where others share the network.\n"
     "\n"
+    "With --fleet the pages are those of a gatherer's jobs; who reaches them sees what the "
+    "gatherer's token\n"
+    "  shows, and there are no metrics: the gatherer has its own.\n"
+    "\n"
     "Examples:\n"
     "  nanwatch serve\n"
     "  nanwatch serve --listen 0.0.0.0:9464 --token-file ~/.config/nanwatch/token\n"
@@ -44,9 +51,11 @@ struct ServeOptions {
   std::string listen = "127.0.0.1:9464";
   std::string token_file;
   std::vector<std::string> hosts;
+  HttpClientOptions fleet;
 };
 
 int Serve(const ServeOptions& options) {
+  if (AsksFleet(options.fleet) && !MayAskFleet(options.fleet)) return kExitUsage;
   const std::optional<ListenAddress> listen = ParseListen(options.listen);
   if (!listen.has_value()) {
     Say(WrongListen("the address to listen on", options.listen, kServeListenExample));
@@ -55,7 +64,7 @@ int Serve(const ServeOptions& options) {
   HttpServerOptions server_options = {
       .address = listen->address,
       .port = listen->port,
-      .token = "",
+      .tokens = {},
       .names = options.hosts,
       .other_host_advice = ", or start 'nanwatch serve' with --host NAME"};
   server_options.names.push_back(HostName());
@@ -65,17 +74,22 @@ int Serve(const ServeOptions& options) {
       Say(token.status().message());
       return kExitFailed;
     }
-    server_options.token = *token;
+    server_options.tokens = {{.token = *token}};
   }
-  if (!listen->is_loopback && server_options.token.empty()) {
+  if (!listen->is_loopback && server_options.tokens.empty()) {
     Say("other hosts reach " + listen->address +
         ": give --token-file FILE as well, or listen on 127.0.0.1");
     return kExitUsage;
   }
   const sigset_t ending = BlockEndingSignals();
-  Answers answers;
-  const Result<std::unique_ptr<HttpServer>> server = HttpServer::Bind(
-      server_options, [&answers](const HttpRequest& request) { return answers.Answer(request); });
+  std::unique_ptr<Answers> of_this_host;
+  const FleetPages of_fleet(options.fleet);
+  const bool asks_fleet = AsksFleet(options.fleet);
+  if (!asks_fleet) of_this_host = std::make_unique<Answers>();
+  const Result<std::unique_ptr<HttpServer>> server =
+      HttpServer::Bind(server_options, [&](const HttpRequest& request) {
+        return asks_fleet ? of_fleet.Answer(request) : of_this_host->Answer(request);
+      });
   if (!server.ok()) {
     Say(server.status().message());
     return kExitFailed;
@@ -103,6 +117,7 @@ void AddServeVerb(CLI::App& app, VerbCall& call) {
       ->envname(kEnvServeHosts)
       ->delimiter(',')
       ->allow_extra_args(false);
+  AddFleetOptions(*verb, options->fleet, "--fleet-token-file");
   verb->callback([options, &call] { call.chosen = [options] { return Serve(*options); }; });
 }
 

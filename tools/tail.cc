@@ -6,14 +6,22 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "daemon/base/clock.h"
+#include "daemon/http/http_client.h"
+#include "daemon/report/cell_text.h"
+#include "daemon/report/incident_words.h"
 #include "tools/exit_codes.h"
+#include "tools/fleet_options.h"
+#include "tools/fleet_question.h"
 #include "tools/help_layout.h"
 #include "tools/observations.h"
 #include "tools/tail_looks.h"
+#include "tools/tail_source.h"
 #include "tools/terminal.h"
 #include "tools/verb.h"
 
@@ -26,6 +34,7 @@ constexpr int kAskEveryMs = 25;
 constexpr uint64_t kLookEveryNs = 500'000'000;
 // Of the time at most a quarter goes into looks, however much there is to be read.
 constexpr uint64_t kRestFactor = 3;
+constexpr int kAskFleetEveryMs = 1000;
 constexpr int kLinesDefault = 20;
 
 constexpr char kTailHelp[] =
@@ -42,9 +51,12 @@ constexpr char kTailHelp[] =
     "  nanwatch tail -f 7f3a         follow one run until it ends\n"
     "  nanwatch tail -f --forever --json | jq .layer\n"
     "\n"
+    "With --fleet RUN is a job's whole id, or JOB@LAUNCH; without it the job that started last.\n"
     "Exit status: 0; 1 no such run, or the database cannot be read (what lives is shown anyway, "
-    "but\n"
-    "  no incidents).\n"
+    "but
+    "
+    "  no incidents).
+    "
     "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR.";
 
 struct TailOptions {
@@ -53,6 +65,7 @@ struct TailOptions {
   bool follow = false;
   bool forever = false;
   bool json = false;
+  HttpClientOptions fleet;
 };
 
 JobNames LookAtJobs(Observations& observations, const std::string& only_job) {
@@ -79,7 +92,8 @@ void AwaitNews(Observations& observations, uint64_t look_began_ns) {
 // Prints until the runs have ended. Segments say when, because findings are there before a daemon
 // has read them.
 int Follow(const TailOptions& options, Observations& observations, const std::string& only_job) {
-  TailLooks tail(observations, options.lines, options.json);
+  HostSource source(observations);
+  TailLooks tail(source, options.lines, options.json);
   while (true) {
     // Which runs live is asked before their findings are read: what a run wrote last is thus seen.
     const uint64_t look_began_ns = SystemClock().monotonic_ns();
@@ -100,7 +114,67 @@ int Follow(const TailOptions& options, Observations& observations, const std::st
   }
 }
 
+// What a person has to know of the fleet, whenever it has become other.
+class FleetRemarks {
+ public:
+  void Say(const FleetVerdict& verdict, const std::string& job) {
+    SayWhoBegan(verdict.verdict());
+    for (const std::string& remark : RemarksOn(verdict, job)) {
+      if (said_.insert(remark).second) nanwatch::Say(Printable(remark));
+    }
+  }
+
+ private:
+  // A rank that comes late may have begun it.
+  void SayWhoBegan(const Verdict& verdict) {
+    if (verdict.incidents().empty()) return;
+    const Finding& origin = verdict.incidents(0).origin();
+    const std::string began = IncidentLine(verdict, verdict.incidents(0));
+    const std::pair key(origin.run(), origin.ticket());
+    if (began_.has_value() && *began_ != key)
+      nanwatch::Say("the answer has changed: " + Printable(began));
+    began_ = key;
+  }
+
+  std::optional<std::pair<std::string, uint64_t>> began_;
+  std::set<std::string> said_;
+};
+
+// Prints until the job has ended, or fell silent. A gatherer that is away is waited for.
+int FollowFleet(const TailOptions& options, const std::string& job) {
+  FleetSource source(options.fleet);
+  TailLooks tail(source, options.lines, options.json);
+  FleetRemarks remarks;
+  Status trouble;
+  while (true) {
+    const Status asked = source.Ask(job);
+    if (!asked.ok() && (tail.IsFirstLook() || asked.kind() == ErrorKind::kNotFound)) {
+      Say(asked.message());
+      return kExitFailed;
+    }
+    if (!asked.ok() && trouble.ok()) Say("waiting for the gatherer: " + asked.message());
+    trouble = asked;
+    if (asked.ok()) {
+      remarks.Say(source.verdict(), job);
+      const std::set<std::string> ended =
+          source.is_live() ? std::set<std::string>() : std::set<std::string>{job};
+      if (!WriteAll(STDOUT_FILENO, tail.Next({job}, ended))) return NotWritten(kExitOk);
+      if (!options.follow || (!source.is_live() && !options.forever)) return kExitOk;
+    }
+    poll(nullptr, 0, kAskFleetEveryMs);
+  }
+}
+
+int TailFleet(const TailOptions& options) {
+  if (!MayAskFleet(options.fleet)) return kExitUsage;
+  const Result<std::string> job = FleetJobOf(options.fleet, options.run);
+  if (job.ok()) return FollowFleet(options, *job);
+  Say(job.status().message());
+  return kExitFailed;
+}
+
 int TailRuns(const TailOptions& options) {
+  if (AsksFleet(options.fleet)) return TailFleet(options);
   Observations observations(FindPlaces(ProcessEnvironment()));
   if (!observations.places().note.empty()) Say(observations.places().note);
   const Status database = observations.DatabaseStatus();
@@ -136,6 +210,7 @@ void AddTailVerb(CLI::App& app, VerbCall& call) {
   verb->add_flag("-f,--follow", options->follow, "Print new findings until the runs have ended");
   verb->add_flag("--forever", options->forever, "With -f: keep going, and follow new runs");
   verb->add_flag("--json", options->json, "One JSON object per line");
+  AddFleetOptions(*verb, options->fleet);
   verb->callback([options, &call] { call.chosen = [options] { return TailRuns(*options); }; });
 }
 

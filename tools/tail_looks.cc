@@ -9,8 +9,6 @@
 #include "daemon/ingest/run_batch.h"
 #include "daemon/report/incident_words.h"
 #include "tools/finding_line.h"
-#include "tools/job_leftovers.h"
-#include "tools/job_verdict.h"
 
 namespace nanwatch {
 namespace {
@@ -43,8 +41,8 @@ std::string TailLooks::Next(const std::set<std::string>& jobs, const std::set<st
     } else if (settled_.contains(job)) {
       continue;
     }
-    const std::vector<RunFacts> facts = observations_.FactsOfJob(job);
-    const Status& read = observations_.facts_status();
+    const std::vector<RunFacts> facts = source_.FactsOf(job);
+    const Status read = source_.missing();
     if (!read.ok()) missing_ = read;
     for (const RunFacts& run : facts) Collect(run, read.ok(), entries);
     if (!read.ok() || !ended.contains(job)) continue;
@@ -97,8 +95,7 @@ void TailLooks::CollectIncidents(const std::string& job, const std::vector<RunFa
                         });
     if (of_job) end_ns = std::max(end_ns, entry.real_ns);
   }
-  const Verdict verdict = VerdictOfJob(facts, observations_.ExitOfJob(job),
-                                       UnwatchedOfJob(observations_.places(), job));
+  const Verdict verdict = source_.VerdictOn(job, facts);
   for (const Incident& incident : verdict.incidents())
     entries.push_back(
         {.real_ns = end_ns,

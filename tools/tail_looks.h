@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "daemon/base/status.h"
-#include "tools/observations.h"
 #include "tools/tail_lines.h"
+#include "tools/tail_source.h"
 #include "verdict.pb.h"
 
 namespace nanwatch {
@@ -18,8 +18,8 @@ namespace nanwatch {
 class TailLooks {
  public:
   // `lines_first`: of the first look only so many lines are given, the last.
-  TailLooks(Observations& observations, int lines_first, bool json)
-      : observations_(observations), lines_first_(lines_first), json_(json) {}
+  TailLooks(TailSource& source, int lines_first, bool json)
+      : source_(source), lines_first_(lines_first), json_(json) {}
 
   [[nodiscard]] bool IsFirstLook() const { return first_look_; }
 
@@ -47,7 +47,7 @@ class TailLooks {
   void CollectIncidents(const std::string& job, const std::vector<RunFacts>& facts,
                         std::vector<TailEntry>& entries);
 
-  Observations& observations_;
+  TailSource& source_;
   int lines_first_;
   bool json_;
   std::map<std::string, Given> given_;  // by run

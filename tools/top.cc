@@ -8,12 +8,15 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "daemon/http/http_client.h"
 #include "daemon/report/json_report.h"
 #include "tools/exit_codes.h"
+#include "tools/fleet_options.h"
 #include "tools/help_layout.h"
 #include "tools/run_words.h"
 #include "tools/screen.h"
 #include "tools/terminal.h"
+#include "tools/top_fleet.h"
 #include "tools/top_look.h"
 #include "tools/top_view.h"
 #include "tools/verb.h"
@@ -54,6 +57,7 @@ struct TopOptions {
   double interval_s = 1;
   bool once = false;
   bool json = false;
+  HttpClientOptions fleet;
 };
 
 // ---- once
@@ -120,8 +124,12 @@ std::string AsText(const TopPicture& picture) {
   return text;
 }
 
-int PrintOnce(bool as_json) {
-  TopLook look;
+std::unique_ptr<TopSource> SourceFor(const HttpClientOptions& fleet) {
+  if (AsksFleet(fleet)) return std::make_unique<TopFleet>(fleet);
+  return std::make_unique<TopLook>();
+}
+
+int PrintOnce(TopSource& look, bool as_json) {
   TopPicture picture = look.Take();
   SortRows(picture.rows, TopOrder::kRank);
   const int printed = PrintAndExit(as_json ? AsJson(picture) : AsText(picture), kExitOk);
@@ -217,7 +225,8 @@ class Choice {
 
 class LiveView {
  public:
-  explicit LiveView(std::chrono::milliseconds interval) : interval_(interval) {}
+  LiveView(TopSource& look, std::chrono::milliseconds interval)
+      : interval_(interval), look_(look) {}
 
   // Until they quit or the terminal is gone.
   void Run() {
@@ -259,10 +268,10 @@ class LiveView {
   }
 
   const std::chrono::milliseconds interval_;
+  TopSource& look_;
   const bool color_ = WantsColor(STDOUT_FILENO);
   const bool unicode_ = WantsUnicode();
   Screen screen_;
-  TopLook look_;
   Choice choice_;
   TopPicture picture_;
   Steady::time_point next_look_;
@@ -273,8 +282,11 @@ int Top(const TopOptions& options) {
     Say("--interval takes seconds from 0.1 to 3600");
     return kExitUsage;
   }
-  if (options.once || options.json || !Screen::IsPossible()) return PrintOnce(options.json);
-  LiveView(std::chrono::milliseconds(std::lround(options.interval_s * 1000))).Run();
+  if (AsksFleet(options.fleet) && !MayAskFleet(options.fleet)) return kExitUsage;
+  const std::unique_ptr<TopSource> source = SourceFor(options.fleet);
+  if (options.once || options.json || !Screen::IsPossible())
+    return PrintOnce(*source, options.json);
+  LiveView(*source, std::chrono::milliseconds(std::lround(options.interval_s * 1000))).Run();
   return kExitOk;
 }
 
@@ -289,6 +301,7 @@ void AddTopVerb(CLI::App& app, VerbCall& call) {
       ->type_name("SECONDS");
   verb->add_flag("--once", options->once, "Print the table once");
   verb->add_flag("--json", options->json, "Print it once, as a JSON document (nanwatch.top/1)");
+  AddFleetOptions(*verb, options->fleet);
   verb->callback([options, &call] { call.chosen = [options] { return Top(*options); }; });
 }
 

@@ -40,14 +40,23 @@ struct StepMark {
 [[nodiscard]] std::string VerdictSoFar(const std::vector<Incident>& incidents, uint64_t findings,
                                        bool watches);
 
-class TopLook {
+// Where `top` gets what it shows.
+class TopSource {
+ public:
+  virtual ~TopSource() = default;
+  // Rows in no particular order.
+  [[nodiscard]] virtual TopPicture Take() = 0;
+  // Why the last picture is not whole, a sentence.
+  [[nodiscard]] virtual Status DatabaseStatus() = 0;
+};
+
+class TopLook final : public TopSource {
  public:
   TopLook();
 
-  // Rows in no particular order.
-  [[nodiscard]] TopPicture Take();
+  [[nodiscard]] TopPicture Take() override;
   // Why the database cannot be read; ok when it can, or when there is none yet.
-  [[nodiscard]] Status DatabaseStatus() { return observations_.DatabaseStatus(); }
+  [[nodiscard]] Status DatabaseStatus() override { return observations_.DatabaseStatus(); }
 
  private:
   struct Remembered {

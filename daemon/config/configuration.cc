@@ -6,8 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <set>
+#include <string_view>
 #include <utility>
 
 namespace nanwatch {
@@ -64,27 +68,75 @@ bool Sets(const FileValues& file, std::string_view variable) {
   });
 }
 
-// Of the nearest file that has a value. But a token is for one address: the section [forward] is
-// that of the nearest file that says where to.
+std::string_view KeyOf(std::string_view variable) {
+  for (const Setting& setting : Settings()) {
+    if (setting.variable == variable) return setting.key;
+  }
+  return "";
+}
+
+// A token is for one address: such a section is that of the nearest file that has its address.
+struct AddressedSection {
+  std::string_view name;
+  const char* address;  // the variable
+};
+constexpr std::array kAddressed = {AddressedSection{"forward", kEnvForwardTo},
+                                   AddressedSection{"fleet", kEnvFleet}};
+
+const AddressedSection* FindAddressed(std::string_view section) {
+  const auto found = std::find_if(kAddressed.begin(), kAddressed.end(),
+                                  [&](const AddressedSection& one) { return one.name == section; });
+  return found == kAddressed.end() ? nullptr : &*found;
+}
+
+// The file whose section is taken whole; "": none has an address, or the section needs none.
+std::string FileOfSection(const std::vector<FileValues>& files, std::string_view section) {
+  const AddressedSection* const addressed = FindAddressed(section);
+  if (addressed == nullptr) return "";
+  const auto found = std::find_if(files.begin(), files.end(), [&](const FileValues& file) {
+    return Sets(file, addressed->address);
+  });
+  return found == files.end() ? "" : found->path;
+}
+
+// Of the nearest file that has a value.
 void Merge(std::vector<FileValues> files, Configuration& configuration) {
-  const auto addressed = std::find_if(
-      files.begin(), files.end(), [](const FileValues& file) { return Sets(file, kEnvForwardTo); });
-  const std::string forward_file = addressed == files.end() ? "" : addressed->path;
+  std::map<std::string_view, std::string> owners;
+  for (const AddressedSection& one : kAddressed) owners[one.name] = FileOfSection(files, one.name);
   for (FileValues& file : files) {
     configuration.files.push_back(file.path);
     for (ConfiguredValue& value : file.values) {
-      if (value.setting->section() == "forward" && !forward_file.empty() &&
-          file.path != forward_file) {
-        if (value.setting->variable == std::string_view(kEnvForwardTo)) continue;
+      const std::string& owner = owners[value.setting->section()];
+      if (!owner.empty() && file.path != owner) {
+        const std::string_view address = FindAddressed(value.setting->section())->address;
+        if (value.setting->variable == address) continue;
         configuration.notes.push_back(fmt::format(
-            "{} in {}:{} is not used: forward.to is that of {}, and what goes with it has to stand "
+            "{} in {}:{} is not used: {} is that of {}, and what goes with it has to stand "
             "there, too",
-            value.setting->key, value.file, value.line, forward_file));
+            value.setting->key, value.file, value.line, KeyOf(address), owner));
       } else if (configuration.Find(value.setting->variable) == nullptr) {
         configuration.values.push_back(std::move(value));
       }
     }
   }
+}
+
+// The environment names another address than the files.
+bool GoesElsewhere(const Configuration& configuration, std::string_view section) {
+  const AddressedSection* const addressed = FindAddressed(section);
+  if (addressed == nullptr) return false;
+  const std::string address = ProcessEnvironment()(addressed->address);
+  const ConfiguredValue* const configured = configuration.Find(addressed->address);
+  return !address.empty() && configured != nullptr && configured->value != address;
+}
+
+// Whether a section holds for a verb: that of its name, and [fleet] for all that may ask one.
+bool HoldsFor(std::string_view section, std::string_view verb) {
+  constexpr std::array kAsking = {std::string_view("ps"), std::string_view("top"),
+                                  std::string_view("tail"), std::string_view("report"),
+                                  std::string_view("serve")};
+  if (section.empty() || section == verb) return true;
+  return section == "fleet" && std::find(kAsking.begin(), kAsking.end(), verb) != kAsking.end();
 }
 
 }  // namespace
@@ -130,14 +182,13 @@ Result<Configuration> ReadConfiguration() {
 }
 
 void ApplyConfiguration(const Configuration& configuration, std::string_view section) {
-  const std::string to = ProcessEnvironment()(kEnvForwardTo);
-  const ConfiguredValue* const configured = configuration.Find(kEnvForwardTo);
-  const bool goes_elsewhere = !to.empty() && configured != nullptr && configured->value != to;
+  std::set<std::string_view> elsewhere;  // sections whose address is another: a token is for one
+  for (const AddressedSection& one : kAddressed) {
+    if (GoesElsewhere(configuration, one.name)) elsewhere.insert(one.name);
+  }
   for (const ConfiguredValue& value : configuration.values) {
     const std::string_view its = value.setting->section();
-    if (!its.empty() && its != section) continue;
-    // A token is for one address.
-    if (its == "forward" && goes_elsewhere) continue;
+    if (!HoldsFor(its, section) || elsewhere.contains(its)) continue;
     if (ProcessEnvironment()(value.setting->variable).empty())
       setenv(value.setting->variable, value.value.c_str(), 1);
   }

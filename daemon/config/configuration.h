@@ -7,8 +7,8 @@
 //   ~/.config/nanwatch/nanwatch.toml      ($XDG_CONFIG_HOME)
 //   /etc/nanwatch/nanwatch.toml
 //
-// The section [forward] is taken whole, from the nearest file that has forward.to: a token of one
-// file never goes to an address of another.
+// The section [forward] is taken whole, from the nearest file that has forward.to, and [fleet] from
+// that with fleet.url: a token of one file never goes to an address of another.
 #pragma once
 
 #include <string>
@@ -42,7 +42,7 @@ struct Configuration {
 [[nodiscard]] Result<Configuration> ReadConfiguration();
 
 // Sets the variables of this process that are not set and that a file sets: those of no section,
-// and those of `section`. Not while other threads run (setenv(3)).
+// and those of `section`, a verb's; [fleet] is that of all verbs that may ask one. Not while other threads run (setenv(3)).
 void ApplyConfiguration(const Configuration& configuration, std::string_view section);
 
 // How the user knows the setting behind `variable`: "run.level (/home/u/nanwatch.toml:3)" when its

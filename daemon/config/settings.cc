@@ -31,6 +31,12 @@ constexpr Setting kSettings[] = {
     {"forward.ca", kEnvForwardCa, SettingKind::kPath, "none"},
     {"forward.cert", kEnvForwardCert, SettingKind::kPath, "none"},
     {"forward.key", kEnvForwardKey, SettingKind::kPath, "none"},
+    {"forward.metrics", kEnvForwardMetrics, SettingKind::kPath, "none"},
+    {"fleet.url", kEnvFleet, SettingKind::kText, "none"},
+    {"fleet.token_file", kEnvFleetTokenFile, SettingKind::kPath, "none"},
+    {"fleet.ca", kEnvFleetCa, SettingKind::kPath, "none"},
+    {"fleet.cert", kEnvFleetCert, SettingKind::kPath, "none"},
+    {"fleet.key", kEnvFleetKey, SettingKind::kPath, "none"},
 };
 
 }  // namespace

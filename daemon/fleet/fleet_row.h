@@ -43,6 +43,7 @@ struct FleetRow {
   int32_t rank = 0;
   std::string launch = {};  // of kRun: what its launch shares (daemon/ingest/launch_of_process.h)
   std::string body = {};    // the serialized message that `kind` names
+  std::string tenant = {};  // whose token it came with; a gatherer's word, never sent
 
   bool operator==(const FleetRow&) const = default;
 };

@@ -2,31 +2,52 @@
 #include "daemon/gather/fleet_answers.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
-#include <iterator>
 #include <new>
-#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 
 #include "daemon/fleet/otlp_logs.h"
-#include "daemon/gather/fleet_hosts.h"
-#include "daemon/gather/fleet_verdict.h"
-#include "daemon/gather/launches.h"
-#include "daemon/report/json_report.h"
+#include "daemon/gather/fleet_documents.h"
 
 namespace nanwatch {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using MakeDocument = Result<FleetDocument> (*)(const FleetQuestion& question,
+                                               const std::string& id);
 
-constexpr char kPath[] = "/api/v1/jobs";
-constexpr char kHosts[] = "/api/v1/hosts";
-constexpr char kVerdict[] = "/verdict";
+struct Path {
+  std::string_view before, behind;  // its id; without an id both are one
+  MakeDocument make;
+};
+constexpr std::array kPaths = {
+    Path{"/api/v1/jobs", "", &JobListOf},    Path{"/api/v1/runs", "", &RunListOf},
+    Path{"/api/v1/hosts", "", &HostListOf},  Path{"/api/v1/jobs/", "/verdict", &VerdictOf},
+    Path{"/api/v1/jobs/", "/page", &PageOf}, Path{"/api/v1/jobs/", "/facts", &FactsOf}};
+
+struct Question {
+  MakeDocument make;
+  std::string id;
+};
+
+std::optional<Question> QuestionOf(const std::string& path) {
+  for (const Path& one : kPaths) {
+    if (one.behind.empty() ? path != one.before
+                           : path.size() <= one.before.size() + one.behind.size() ||
+                                 !path.starts_with(one.before) || !path.ends_with(one.behind))
+      continue;
+    const size_t length = path.size() - one.before.size() - one.behind.size();
+    return Question{one.make, path.substr(one.before.size(), length)};
+  }
+  return std::nullopt;
+}
+
 // An answer is kept for as long as it took to make, within these: what is asked for all the time
 // takes half of a reader at most, and what arrived is in an answer within seconds.
 constexpr uint64_t kKeptLeastNs = kNsPerSecond / 4;
 constexpr uint64_t kKeptMostNs = 2 * kNsPerSecond;
 constexpr size_t kKeptMax = 16;
-constexpr int kOtherLaunchesMax = 16;
 constexpr std::chrono::seconds kPatience{20};
 constexpr int kAskAgainSeconds = 1;
 
@@ -37,148 +58,32 @@ HttpAnswer Failure(const Status& why) {
           .retry_after_s = kAskAgainSeconds};
 }
 
-std::string Dump(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-template <typename Values>
-std::vector<typename Values::value_type> ListOf(const Values& values) {
-  return {values.begin(), values.end()};
-}
-
-std::string JsonOfFleet(const FleetVerdict& fleet) {
-  Json json = JsonOf(fleet.verdict());
-  json["fleet"] = Json{{"ranks_expected", fleet.ranks_expected()},
-                       {"ranks_heard", fleet.ranks_heard()},
-                       {"ranks_silent", ListOf(fleet.ranks_silent())},
-                       {"ranks_behind", ListOf(fleet.ranks_behind())},
-                       {"findings_missing", fleet.findings_missing()},
-                       {"runs_left_out", fleet.runs_left_out()},
-                       {"launch", fleet.launch()},
-                       {"launch_by_clocks", fleet.launch_by_clocks()},
-                       {"other_launches", ListOf(fleet.other_launches())},
-                       {"lost", Json{{"findings", fleet.lost().findings()},
-                                     {"runs", fleet.lost().runs()},
-                                     {"conclusions", fleet.lost().conclusions()},
-                                     {"steps", fleet.lost().steps()},
-                                     {"outboxes", fleet.lost().outboxes()},
-                                     {"refused", fleet.lost().refused()}}}};
-  return Dump(json);
-}
-
-std::string JsonOfJobs(const std::vector<FleetJob>& jobs) {
-  Json list = Json::array();
-  for (const FleetJob& job : jobs) {
-    list.push_back(Json{{"job", job.job},
-                        {"launches", job.launches},
-                        {"runs", job.runs},
-                        {"runs_ended", job.ended},
-                        {"hosts", job.hosts},
-                        {"world_size", job.world_size},
-                        {"host_incidents", job.incidents},
-                        {"heard_at", job.heard_at}});
-  }
-  return Dump(Json{{"schema", "nanwatch.fleet_jobs/1"}, {"jobs", std::move(list)}});
-}
-
-std::string JsonOfHosts(const FleetIncidents& incidents) {
-  Json list = Json::array();
-  for (const FleetHost& host : HostsThatStandOut(incidents.incidents)) {
-    list.push_back(Json{{"host", host.host},
-                        {"launches", host.launches},
-                        {"incidents", host.incidents},
-                        {"op", host.op},
-                        {"layer", host.layer}});
-  }
-  return Dump(Json{{"schema", "nanwatch.fleet_hosts/1"},
-                   {"hosts", std::move(list)},
-                   {"older_incidents_left_out", !incidents.is_whole}});
-}
-
-// "train@3f9c01d2" as job and launch; another id has no launch.
-std::pair<std::string, std::string> PartsOf(const std::string& id) {
-  constexpr size_t kDigits = 8;
-  const bool has_launch =
-      id.size() > kDigits + 1 && id[id.size() - kDigits - 1] == '@' &&
-      id.find_first_not_of("0123456789abcdef", id.size() - kDigits) == std::string::npos;
-  if (!has_launch) return {id, ""};
-  return {id.substr(0, id.size() - kDigits - 1), id.substr(id.size() - kDigits)};
-}
-
-Result<FleetVerdict> JudgeJob(FleetReader& reader, const std::string& id) {
-  const std::pair<std::string, std::string> parts = PartsOf(id);
-  const std::string& job = parts.first;
-  const std::string& launch = parts.second;
-  Result<FleetRuns> runs = reader.RunsOfJob(job);
-  if (!runs.ok()) return runs.status();
-  FleetGaps gaps = {.runs_left_out = runs->left_out};
-  std::vector<FleetLaunch> launches = SplitLaunches(std::move(runs->runs));
-  const auto asked = launch.empty()
-                         ? std::prev(launches.end())
-                         : std::find_if(launches.begin(), launches.end(),
-                                        [&](const FleetLaunch& one) { return one.name == launch; });
-  if (asked == launches.end())
-    return Status(ErrorKind::kNotFound, "the job has no launch of that name: ask without it");
-  const Result<FleetFindings> findings = reader.FindingsOf(job, asked->runs);
-  if (!findings.ok()) return findings.status();
-  Result<OutboxLoss> lost = reader.LossOf(asked->runs);
-  if (!lost.ok()) return lost.status();
-  AddFindings(findings->bodies, findings->is_whole, asked->runs);
-  gaps.launch_by_clocks = asked->is_by_clocks;
-  FleetVerdict fleet = JudgeFleet(asked->runs, gaps);
-  fleet.set_launch(asked->name);
-  *fleet.mutable_lost() = *std::move(lost);
-  for (auto other = launches.rbegin(); other != launches.rend(); ++other) {
-    if (other->name != asked->name && fleet.other_launches_size() < kOtherLaunchesMax)
-      fleet.add_other_launches(other->name);
-  }
-  return fleet;
-}
-
 }  // namespace
 
 HttpAnswer FleetAnswers::Answer(const HttpRequest& request) {
   if (!has_readers_)
     return {.status = 404,
             .body = "nothing is read here: start nanwatch-gather with --read-database\n"};
-  if (request.path == kHosts) return AnswerHosts();
-  const std::string rest = request.path.substr(sizeof kPath - 1);
-  const bool is_list = rest.empty();
-  if (!is_list && (rest.size() <= sizeof kVerdict || rest[0] != '/' || !rest.ends_with(kVerdict)))
-    return {.status = 404, .body = "ask for /api/v1/jobs or /api/v1/jobs/ID/verdict\n"};
-  const std::string id = is_list ? "" : rest.substr(1, rest.size() - sizeof kVerdict);
-  const Result<std::shared_ptr<const Made>> made =
-      Ask(id, [&](FleetReader& reader) -> Result<Made> {
-        if (is_list) {
-          const Result<std::vector<FleetJob>> jobs = reader.Jobs();
-          if (!jobs.ok()) return jobs.status();
-          return Made{.json = JsonOfJobs(*jobs)};
-        }
-        const Result<FleetVerdict> fleet = JudgeJob(reader, id);
-        if (!fleet.ok()) return fleet.status();
-        return Made{.json = JsonOfFleet(*fleet), .protobuf = fleet->SerializeAsString()};
+  const std::optional<Question> question = QuestionOf(request.path);
+  if (!question.has_value())
+    return {.status = 404,
+            .body =
+                "ask for /api/v1/jobs, /api/v1/runs, /api/v1/hosts, or "
+                "/api/v1/jobs/ID/verdict, /page or /facts\n"};
+  const Result<std::shared_ptr<const FleetDocument>> made =
+      Ask({request.tenant, request.path}, [&](FleetReader& reader) {
+        return question->make({reader, request.tenant, clock_}, question->id);
       });
   if (!made.ok()) return Failure(made.status());
-  if (!is_list && request.accept == kOtlpType)
+  const bool wants_protobuf = request.accept == kOtlpType || (*made)->json.empty();
+  if (wants_protobuf && !(*made)->protobuf.empty())
     return {.type = kOtlpType, .body = (*made)->protobuf};
-  return {.type = "application/json", .body = (*made)->json};
-}
-
-HttpAnswer FleetAnswers::AnswerHosts() {
-  const Result<std::shared_ptr<const Made>> made =
-      Ask(std::string(1, '\0'), [](FleetReader& reader) -> Result<Made> {
-        const Result<FleetIncidents> incidents = reader.Incidents();
-        if (!incidents.ok()) return incidents.status();
-        return Made{.json = JsonOfHosts(*incidents)};
-      });
-  if (!made.ok()) return Failure(made.status());
   return {.type = "application/json", .body = (*made)->json};
 }
 
 // ---- one at a time for each name
 
-Result<std::shared_ptr<const FleetAnswers::Made>> FleetAnswers::Ask(const std::string& name,
-                                                                    const Make& make) {
+Result<std::shared_ptr<const FleetDocument>> FleetAnswers::Ask(const Name& name, const Make& make) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (!AwaitTurn(lock, name))
     return Status(ErrorKind::kBusy, "too many questions at once: ask again later");
@@ -188,10 +93,10 @@ Result<std::shared_ptr<const FleetAnswers::Made>> FleetAnswers::Ask(const std::s
   being_made_.insert(name);
   lock.unlock();
   const uint64_t began_ns = clock_.monotonic_ns();
-  Result<Made> made = MakeIfThereIsMemory(make, *reader);
-  std::shared_ptr<const Made> shared;
+  Result<FleetDocument> made = MakeIfThereIsMemory(make, *reader);
+  std::shared_ptr<const FleetDocument> shared;
   const Status status = made.status();
-  if (made.ok()) shared = std::make_shared<const Made>(*std::move(made));
+  if (made.ok()) shared = std::make_shared<const FleetDocument>(*std::move(made));
   lock.lock();
   being_made_.erase(name);
   idle_readers_.push_back(std::move(reader));
@@ -202,8 +107,7 @@ Result<std::shared_ptr<const FleetAnswers::Made>> FleetAnswers::Ask(const std::s
 }
 
 // The reader has to come back whatever happens.
-Result<FleetAnswers::Made> FleetAnswers::MakeIfThereIsMemory(const Make& make,
-                                                             FleetReader& reader) {
+Result<FleetDocument> FleetAnswers::MakeIfThereIsMemory(const Make& make, FleetReader& reader) {
   try {
     return make(reader);
   } catch (const std::bad_alloc&) {
@@ -212,7 +116,7 @@ Result<FleetAnswers::Made> FleetAnswers::MakeIfThereIsMemory(const Make& make,
 }
 
 // Until the answer is there, or it can be made; false where that lasts too long.
-bool FleetAnswers::AwaitTurn(std::unique_lock<std::mutex>& lock, const std::string& name) {
+bool FleetAnswers::AwaitTurn(std::unique_lock<std::mutex>& lock, const Name& name) {
   const auto is_turn = [&] {
     return FindFresh(name) != nullptr || (!idle_readers_.empty() && !being_made_.contains(name));
   };
@@ -224,14 +128,14 @@ bool FleetAnswers::AwaitTurn(std::unique_lock<std::mutex>& lock, const std::stri
   return came;
 }
 
-const FleetAnswers::Kept* FleetAnswers::FindFresh(const std::string& name) const {
+const FleetAnswers::Kept* FleetAnswers::FindFresh(const Name& name) const {
   const auto kept = kept_.find(name);
   const bool is_fresh = kept != kept_.end() &&
                         clock_.monotonic_ns() - kept->second.made_ns < kept->second.kept_for_ns;
   return is_fresh ? &kept->second : nullptr;
 }
 
-void FleetAnswers::Keep(const std::string& name, std::shared_ptr<const Made> made,
+void FleetAnswers::Keep(const Name& name, std::shared_ptr<const FleetDocument> made,
                         uint64_t took_ns) {
   kept_[name] = {.made_ns = clock_.monotonic_ns(),
                  .kept_for_ns = std::clamp(took_ns, kKeptLeastNs, kKeptMostNs),

@@ -33,20 +33,6 @@ Subject SubjectOf(const HostIncident& one) {
   return {one.daemon, origin.run(), 0, origin.op(), origin.layer(), origin.step()};
 }
 
-// The newest of each that may have begun what went wrong: what a host thought before does not count.
-std::vector<const HostIncident*> NewestOf(const std::vector<HostIncident>& incidents) {
-  std::map<Subject, const HostIncident*> newest;
-  for (const HostIncident& one : incidents) {
-    const HostIncident*& known = newest[SubjectOf(one)];
-    if (known == nullptr || one.sequence >= known->sequence) known = &one;
-  }
-  std::vector<const HostIncident*> kept;
-  for (const auto& [subject, one] : newest) {
-    if (MayBegin(one->incident)) kept.push_back(one);
-  }
-  return kept;
-}
-
 struct Began {
   std::set<std::string> launches;
   std::set<OriginKey> places;
@@ -69,8 +55,22 @@ FleetHost Summary(const std::string& host, const Began& began) {
 
 }  // namespace
 
+// What a host thought before does not count.
+std::vector<const HostIncident*> FirstOnTheirHosts(const std::vector<HostIncident>& incidents) {
+  std::map<Subject, const HostIncident*> newest;
+  for (const HostIncident& one : incidents) {
+    const HostIncident*& known = newest[SubjectOf(one)];
+    if (known == nullptr || one.sequence >= known->sequence) known = &one;
+  }
+  std::vector<const HostIncident*> kept;
+  for (const auto& [subject, one] : newest) {
+    if (MayBegin(one->incident)) kept.push_back(one);
+  }
+  return kept;
+}
+
 std::vector<FleetHost> HostsThatStandOut(const std::vector<HostIncident>& incidents) {
-  const std::vector<const HostIncident*> newest = NewestOf(incidents);
+  const std::vector<const HostIncident*> newest = FirstOnTheirHosts(incidents);
   std::map<std::string, int64_t> first_steps;  // of launches
   for (const HostIncident* one : newest) {
     const int64_t step = one->incident.origin().step();

@@ -19,6 +19,7 @@ struct HostIncident {
   std::string daemon = {};
   uint64_t sequence = 0;  // of the daemon; a newer one is greater
   std::string host = {};
+  std::string job = {};
   std::string launch = {};  // what runs of one launch share, job id included
   Incident incident = {};
 };
@@ -32,6 +33,11 @@ struct FleetHost {
 };
 
 inline constexpr int kFleetHostLaunchesLeast = 2;  // below, a host does not stand out
+
+// The newest of each incident that may have begun on its host what went wrong: no harmless ones, and
+// none that came from another rank. Borrows from `incidents`.
+[[nodiscard]] std::vector<const HostIncident*> FirstOnTheirHosts(
+    const std::vector<HostIncident>& incidents);
 
 // Those that began most launches first.
 [[nodiscard]] std::vector<FleetHost> HostsThatStandOut(const std::vector<HostIncident>& incidents);

@@ -26,6 +26,8 @@ std::string_view WhatIsRefused(int status) {
       return "requests that are no OTLP logs";
     case 401:
       return "requests without the right token";
+    case 403:
+      return "rows of daemons that belong to another tenant";
     case 413:
       return "requests that are too long, as they are or inflated,";
     case 421:
@@ -55,11 +57,8 @@ HttpAnswer GatherAnswers::Answer(const HttpRequest& request) {
   if (request.is_post) return Text(404, "logs are taken at /v1/logs");
   if (request.path == "/metrics") return Metrics();
   if (request.path == "/healthz") return Health();
-  if (request.path.starts_with("/api/v1/jobs") || request.path == "/api/v1/hosts")
-    return fleet_.Answer(request);
-  return Text(404,
-              "there is nothing here: see /v1/logs, /api/v1/jobs, /api/v1/hosts, /metrics, "
-              "/healthz");
+  if (request.path.starts_with("/api/v1/")) return fleet_.Answer(request);
+  return Text(404, "there is nothing here: see /v1/logs, /api/v1/jobs, /metrics, /healthz");
 }
 
 HttpAnswer GatherAnswers::TakeLogs(const HttpRequest& request) {
@@ -68,6 +67,7 @@ HttpAnswer GatherAnswers::TakeLogs(const HttpRequest& request) {
     return Text(415, std::string("send OTLP as ") + kOtlpType);
   Result<DecodedLogs> logs = DecodeLogs(request.body);
   if (!logs.ok()) return Text(400, logs.status().message());
+  for (FleetRow& row : logs->rows) row.tenant = request.tenant;
   const Submitted submitted = queue_.Submit(std::move(logs->rows));
   Note(submitted.status);
   switch (submitted.status.kind()) {
@@ -79,6 +79,9 @@ HttpAnswer GatherAnswers::TakeLogs(const HttpRequest& request) {
     default:
       return Text(503, submitted.status.message(), kRetrySeconds);
   }
+  // Its sender keeps them: the token of another tenant is a mistake that can be put right.
+  if (submitted.has_foreign)
+    return Text(403, "the daemon that these rows are of belongs to another tenant: send its token");
   const uint64_t rejected = logs->rejected + submitted.refused;
   const std::string& reason = logs->rejected > 0 ? logs->reason : submitted.why;
   rejected_ += rejected;
@@ -117,6 +120,10 @@ HttpAnswer GatherAnswers::Metrics() const {
   add("nanwatch_gather_commit_failures_total", "counter", "Transactions that failed",
       counts.failures);
   add("nanwatch_gather_queue_rows", "gauge", "Rows that wait for the database", counts.waiting);
+  text += fmt::format(
+      "# HELP {0} How long rows wait for the database that wait longest\n# TYPE {0} gauge\n{0} "
+      "{1}\n",
+      "nanwatch_gather_lag_seconds", static_cast<double>(queue_.longest_wait().count()) / 1e3);
   add("nanwatch_gather_database_writable", "gauge", "0 where the newest transaction failed, else 1",
       queue_.newest().ok() ? 1 : 0);
   return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = std::move(text)};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // nanwatch-gather: parses its command line and wires the parts. README.md says how to run it.
 #include <google/protobuf/stubs/logging.h>
+#include <signal.h>
 
 #include <CLI/CLI.hpp>
 
@@ -18,12 +19,16 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/command_line.h"
 #include "daemon/fleet/otlp_logs.h"
+#include "daemon/gather/alert_book.h"
+#include "daemon/gather/alerts.h"
 #include "daemon/gather/fleet_answers.h"
 #include "daemon/gather/fleet_reader.h"
 #include "daemon/gather/gather_answers.h"
 #include "daemon/gather/postgres.h"
 #include "daemon/gather/postgres_address.h"
 #include "daemon/gather/row_queue.h"
+#include "daemon/gather/tenants.h"
+#include "daemon/http/http_client.h"
 #include "daemon/http/http_server.h"
 #include "daemon/http/listen_address.h"
 #include "daemon/http/until_signal.h"
@@ -46,6 +51,10 @@ struct CommandLine {
   std::string read_database;
   std::string listen = "127.0.0.1:4318";
   std::string token_file;
+  std::string tenants_file;
+  HttpClientOptions manager = {.url = ""};
+  std::string pages;
+  int hold_s = 300;
   int pool = 4;
   int keep_days = 30;
 };
@@ -87,7 +96,7 @@ int Serve(const CommandLine& asked) {
   HttpServerOptions options = {
       .address = listen->address,
       .port = listen->port,
-      .token = "",
+      .tokens = {},
       .names = {},
       .body_bytes_max = kBodyBytesMax,
       .bodies_bytes_max = kBodiesBytesMax,
@@ -97,10 +106,15 @@ int Serve(const CommandLine& asked) {
   if (!asked.token_file.empty()) {
     const Result<std::string> token = ReadToken(asked.token_file);
     if (!token.ok()) return Refuse(token.status().message(), kFailed);
-    options.token = *token;
-    options.any_host = true;
+    options.tokens = {{.token = *token}};
   }
-  if (!listen->is_loopback && options.token.empty())
+  if (!asked.tenants_file.empty()) {
+    Result<std::vector<HttpToken>> tenants = ReadTenants(asked.tenants_file);
+    if (!tenants.ok()) return Refuse(tenants.status().message(), kFailed);
+    options.tokens = *std::move(tenants);
+  }
+  options.any_host = !options.tokens.empty();
+  if (!listen->is_loopback && options.tokens.empty())
     return Refuse("other hosts reach " + listen->address +
                       ": give --token-file FILE as well, or listen on 127.0.0.1",
                   kWrongUse);
@@ -143,6 +157,57 @@ int Maintain(const CommandLine& asked) {
   return 0;
 }
 
+int Alert(const CommandLine& asked) {
+  const Result<std::string> database = WithTimeouts(asked.database);
+  if (!database.ok()) return Refuse(database.status().message(), kWrongUse);
+  const Result<std::unique_ptr<HttpClient>> client = HttpClient::Make(asked.manager);
+  if (!client.ok()) return Refuse(client.status().message(), kWrongUse);
+  const sigset_t ending = BlockEndingSignals();
+  const std::unique_ptr<AlertBook> book = MakeAlertBook(*database);
+  const std::unique_ptr<FleetReader> reader = MakeFleetReader(*database);
+  const SystemClock clock;
+  Alerts alerts(
+      *book, *reader,
+      [&](const std::string& body) {
+        return (*client)->PostPlain("/api/v2/alerts", "application/json", body);
+      },
+      clock, {.pages = asked.pages, .least_ns = static_cast<uint64_t>(asked.hold_s) * kNsPerSecond},
+      Say);
+  Say("tells " + asked.manager.url);
+  constexpr timespec kLook = {.tv_sec = kAlertLookNs / kNsPerSecond, .tv_nsec = 0};
+  do {
+    alerts.Step();
+  } while (sigtimedwait(&ending, nullptr, &kLook) <= 0);
+  return 0;
+}
+
+void AddAlertVerb(CLI::App& app, CommandLine& asked) {
+  CLI::App* alert = app.add_subcommand(
+      "alert", "Tell Prometheus' Alertmanager of each launch's first anomaly, and of its end");
+  alert
+      ->add_option("--database", asked.database,
+                   "by a role that is in nanwatch_read and nanwatch_alert")
+      ->required()
+      ->type_name("CONNECTION");
+  alert
+      ->add_option("--alertmanager", asked.manager.url,
+                   "http://HOST:9093, or with a path before /api")
+      ->required()
+      ->type_name("URL");
+  alert->add_option("--token-file", asked.manager.token_file, "The token that it asks for")
+      ->type_name("FILE");
+  alert->add_option("--ca", asked.manager.ca_file, "Trust these authorities, not the system's")
+      ->type_name("FILE");
+  alert
+      ->add_option("--hold", asked.hold_s,
+                   "seconds that an alert fires at least, longer than group_wait; default 300")
+      ->check(CLI::Range(1, 86'400));
+  alert
+      ->add_option("--pages", asked.pages,
+                   "where 'nanwatch serve --fleet' is reached, for links in alerts")
+      ->type_name("URL");
+}
+
 int Main(int argc, char** argv) {
   CommandLine asked;
   CLI::App app{
@@ -163,6 +228,11 @@ int Main(int argc, char** argv) {
       ->type_name("ADDRESS:PORT");
   serve->add_option("--token-file", asked.token_file, "take rows from those who know the token")
       ->type_name("FILE");
+  serve
+      ->add_option("--tenants", asked.tenants_file,
+                   "a line a tenant, its name and its token: each sees what came with its tokens")
+      ->type_name("FILE")
+      ->excludes("--token-file");
   serve->add_option("--pool", asked.pool, "connections to the database; default 4")
       ->check(CLI::Range(1, 64));
   CLI::App* maintain = app.add_subcommand(
@@ -171,6 +241,7 @@ int Main(int argc, char** argv) {
       ->required()
       ->type_name("CONNECTION");
   maintain->add_option("--keep-days", asked.keep_days, "default 30")->check(CLI::Range(1, 3650));
+  AddAlertVerb(app, asked);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
@@ -178,7 +249,8 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return Refuse(PlainComplaint(error.what()) + "; see 'nanwatch-gather --help'", kWrongUse);
   }
-  return serve->parsed() ? Serve(asked) : Maintain(asked);
+  if (serve->parsed()) return Serve(asked);
+  return maintain->parsed() ? Maintain(asked) : Alert(asked);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "daemon/gather/migrations.h"
 #include "daemon/gather/postgres_call.h"
+#include "daemon/gather/postgres_owners.h"
 #include "verdict.pb.h"
 
 namespace nanwatch {
@@ -55,31 +56,32 @@ std::string Hex(const std::string& bytes) {
 // ---- writing
 
 constexpr std::array kStagingColumns = {
-    "daemon",      "sequence", "day",        "kind",    "job",  "run",   "rank",
-    "recorded_ns", "launch",   "world_size", "attempt", "host", "ended", "body"};
+    "daemon", "sequence",   "day",     "kind", "job",   "run",  "rank",  "recorded_ns",
+    "launch", "world_size", "attempt", "host", "ended", "body", "tenant"};
 
 constexpr char kMakeStaging[] =
     "SET statement_timeout = '30s';"
     "CREATE TEMPORARY TABLE staging (daemon uuid, sequence bigint, day date, kind smallint,"
     " job text, run text, rank integer, recorded_ns bigint, launch text, world_size integer, "
     "attempt integer,"
-    " host text, ended boolean, body bytea) ON COMMIT DELETE ROWS";
+    " host text, ended boolean, body bytea, tenant text) ON COMMIT DELETE ROWS";
 
 // In one order everywhere, so that gatherers that write the same rows wait for each other and do
 // not block each other. Without a conflict target, because naming one takes the right to read.
 constexpr char kWriteFacts[] =
-    "INSERT INTO nanwatch.fact (daemon, sequence, day, kind, job, run, rank, recorded_ns, body)"
-    " SELECT daemon, sequence, day, kind, job, run, rank, recorded_ns, body FROM staging"
+    "INSERT INTO nanwatch.fact"
+    " (daemon, sequence, day, kind, job, run, rank, recorded_ns, body, tenant)"
+    " SELECT daemon, sequence, day, kind, job, run, rank, recorded_ns, body, tenant FROM staging"
     " WHERE kind <> 1 ORDER BY day, daemon, sequence ON CONFLICT DO NOTHING";
 
 // The newest of each run, where none is there that is as new.
 constexpr char kWriteRuns[] =
     "INSERT INTO nanwatch.run (daemon, run, sequence, job, launch, rank, world_size, attempt, "
     "host, ended,"
-    " recorded_ns, body)"
+    " recorded_ns, body, tenant)"
     " SELECT daemon, run, sequence, job, launch, rank, world_size, attempt, host, ended, "
     "recorded_ns,"
-    " body"
+    " body, tenant"
     " FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY daemon, run ORDER BY sequence DESC) AS place"
     "  FROM staging WHERE kind = 1) AS newest WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM"
     "  nanwatch.run AS known WHERE known.daemon = newest.daemon AND known.run = newest.run"
@@ -117,7 +119,8 @@ StagedRow Staged(const FleetRow& row) {
           std::to_string(facts.run().attempt()),
           Clean(facts.run().host()),
           facts.state().ended() ? "t" : "f",
-          Hex(row.body)};
+          Hex(row.body),
+          row.tenant};
 }
 
 class PostgresWriter final : public FleetWriter {
@@ -131,19 +134,27 @@ class PostgresWriter final : public FleetWriter {
         setup.exec(kMakeStaging);
       }
       pqxx::work transaction(connection);
+      std::set<DaemonOfTenant> foreign = owners_.Claim(transaction, rows);
       pqxx::stream_to stream(transaction, "staging", kStagingColumns);
-      for (const FleetRow& row : rows) stream << Staged(row);
+      uint64_t staged = 0;
+      for (const FleetRow& row : rows) {
+        if (!foreign.empty() && foreign.contains({row.daemon, row.tenant})) continue;
+        stream << Staged(row);
+        ++staged;
+      }
       stream.complete();
       const uint64_t written = transaction.exec(kWriteFacts).affected_rows() +
                                transaction.exec(kWriteRuns).affected_rows();
       transaction.exec(kDropOldRuns);
       transaction.commit();
-      counts = {.written = written, .duplicates = rows.size() - written};
+      owners_.Remember();
+      counts = {.written = written, .duplicates = staged - written, .foreign = std::move(foreign)};
     });
   }
 
  private:
   std::string where_;
+  DaemonOwners owners_;
   std::unique_ptr<pqxx::connection> connection_;
 };
 
@@ -163,7 +174,7 @@ void LockMaintenance(pqxx::connection& connection) {
 
 // Group roles: an operator grants them to those who log in.
 void MakeRoles(pqxx::work& transaction) {
-  for (const char* role : {"nanwatch_ingest", "nanwatch_read"}) {
+  for (const char* role : {"nanwatch_ingest", "nanwatch_read", "nanwatch_alert"}) {
     if (transaction.exec("SELECT 1 FROM pg_roles WHERE rolname = " + transaction.quote(role))
             .empty())
       transaction.exec(std::string("CREATE ROLE ") + role + " NOLOGIN");
@@ -294,6 +305,15 @@ void MaintainDays(pqxx::connection& connection, int64_t today_days, int keep_day
   parts.Do([&] {
     Delete(connection,
            fmt::format("nanwatch.run WHERE received_at < CURRENT_DATE - {}", keep_days));
+  });
+  parts.Do([&] {
+    Delete(connection, fmt::format("nanwatch.alert WHERE ended_at < CURRENT_DATE - {}", keep_days));
+  });
+  parts.Do([&] {
+    Delete(connection, fmt::format("nanwatch.daemon WHERE claimed_at < CURRENT_DATE - {} AND NOT"
+                                   " EXISTS (SELECT 1 FROM nanwatch.run WHERE run.daemon ="
+                                   " daemon.daemon)",
+                                   keep_days));
   });
   const std::string is_kept = IsKept(keep_days);
   for (const std::string& name : partitions) {

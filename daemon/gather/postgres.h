@@ -10,8 +10,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/status.h"
@@ -19,12 +21,18 @@
 
 namespace nanwatch {
 
+// A daemon, and the tenant whose token its rows came with.
+using DaemonOfTenant = std::pair<std::string, std::string>;
+
 struct WriteCounts {
   uint64_t written = 0;
   uint64_t duplicates = 0;  // were there already; of runs, were older than what is there
+  // Whose rows were left out: the daemon belongs to another tenant.
+  std::set<DaemonOfTenant> foreign = {};
 };
 
-// Writes rows, by a role that may not read them.
+// Writes rows, by a role that may not read them. A daemon belongs to the tenant that its first row
+// came from.
 class FleetWriter {
  public:
   virtual ~FleetWriter() = default;

@@ -15,16 +15,17 @@ constexpr char kSetUp[] = "SET statement_timeout = '20s'";
 constexpr char kJobs[] =
     "SELECT job, COUNT(DISTINCT run), COUNT(DISTINCT host), MAX(world_size),"
     " SUM(CASE WHEN ended THEN 1 ELSE 0 END),"
-    " (SELECT COUNT(*) FROM nanwatch.fact WHERE fact.job = run.job AND kind = 4),"
+    " (SELECT COUNT(*) FROM nanwatch.fact WHERE fact.job = run.job AND kind = 4"
+    " AND fact.tenant = $1),"
     " MAX(received_at) AT TIME ZONE 'UTC', COUNT(DISTINCT (launch, attempt))"
-    " FROM nanwatch.run GROUP BY job ORDER BY MAX(received_at) DESC LIMIT ";
+    " FROM nanwatch.run WHERE tenant = $1 GROUP BY job ORDER BY MAX(received_at) DESC LIMIT $2";
 
 constexpr char kRuns[] =
     "SELECT daemon, run, launch, sequence, recorded_ns, heard_ago, body, all_runs FROM ("
     " SELECT daemon, run, launch, sequence, recorded_ns, body, COUNT(*) OVER () AS all_runs,"
     "  CAST(EXTRACT(EPOCH FROM CURRENT_TIMESTAMP - received_at) AS bigint) AS heard_ago,"
     "  SUM(LENGTH(body)) OVER (ORDER BY received_at DESC, daemon, run, sequence) AS bytes"
-    "  FROM nanwatch.run WHERE job = $1) AS runs"
+    "  FROM nanwatch.run WHERE job = $1 AND tenant = $4) AS runs"
     " WHERE bytes <= $2 ORDER BY heard_ago, daemon, run, sequence LIMIT $3";
 
 // `bytes` counts in the order in which rows are taken; `all_bytes` tells whether some are left out.
@@ -36,13 +37,26 @@ constexpr char kFindings[] =
     "  SELECT run, body, sequence,"
     "   ROW_NUMBER() OVER (PARTITION BY run ORDER BY sequence, daemon) AS place"
     "   FROM nanwatch.fact WHERE job = $1 AND kind = 2 AND run = ANY (CAST($2 AS text[]))"
+    "    AND tenant = $5"
     "  ) AS numbered) AS counted"
     " WHERE bytes <= $3 ORDER BY place, sequence, run LIMIT $4";
+
+constexpr char kListedRuns[] =
+    "SELECT daemon, run, sequence, recorded_ns,"
+    " CAST(EXTRACT(EPOCH FROM CURRENT_TIMESTAMP - received_at) AS bigint), body, job"
+    " FROM nanwatch.run WHERE tenant = $1 ORDER BY received_at DESC, daemon, run, sequence LIMIT "
+    "$2";
+
+constexpr char kSteps[] =
+    "SELECT run, body FROM ("
+    " SELECT run, body, sequence FROM nanwatch.fact WHERE job = $1 AND kind = 3"
+    "  AND run = ANY (CAST($2 AS text[])) AND tenant = $3 ORDER BY recorded_ns DESC LIMIT $4"
+    " ) AS newest ORDER BY run, sequence";
 
 constexpr char kIncidents[] =
     "SELECT of_run.host, of_run.launch, of_run.attempt, incident.job, incident.body,"
     " incident.daemon, incident.sequence FROM ("
-    " SELECT daemon, sequence, job, run, body FROM nanwatch.fact WHERE kind = 4"
+    " SELECT daemon, sequence, job, run, body FROM nanwatch.fact WHERE kind = 4 AND tenant = $2"
     " ORDER BY received_at DESC LIMIT $1) AS incident"
     " JOIN nanwatch.run AS of_run ON of_run.daemon = incident.daemon AND of_run.run = incident.run";
 
@@ -68,10 +82,10 @@ class PostgresReader final : public FleetReader {
  public:
   explicit PostgresReader(std::string where) : where_(std::move(where)) {}
 
-  Result<std::vector<FleetJob>> Jobs() override {
+  Result<std::vector<FleetJob>> Jobs(const std::string& tenant) override {
     std::vector<FleetJob> jobs;
     const Status done = Read([&](pqxx::read_transaction& transaction) {
-      for (const auto& row : transaction.exec(kJobs + std::to_string(kFleetJobsMax))) {
+      for (const auto& row : transaction.exec_params(kJobs, tenant, kFleetJobsMax)) {
         jobs.push_back({.job = row[0].as<std::string>(),
                         .launches = row[7].as<int64_t>(),
                         .runs = row[1].as<int64_t>(),
@@ -86,11 +100,12 @@ class PostgresReader final : public FleetReader {
     return jobs;
   }
 
-  Result<FleetRuns> RunsOfJob(const std::string& job) override {
+  Result<FleetRuns> RunsOfJob(const std::string& tenant, const std::string& job) override {
     std::map<std::string, FleetRun> runs;  // two daemons may report one: the newest counts
     FleetRuns found;
     const Status done = Read([&](pqxx::read_transaction& transaction) {
-      const pqxx::result rows = transaction.exec_params(kRuns, job, kFleetBytesMax, kFleetRunsMax);
+      const pqxx::result rows =
+          transaction.exec_params(kRuns, job, kFleetBytesMax, kFleetRunsMax, tenant);
       if (!rows.empty())
         found.left_out = rows[0][7].as<uint64_t>() - static_cast<uint64_t>(rows.size());
       for (const auto& row : rows) {
@@ -115,15 +130,15 @@ class PostgresReader final : public FleetReader {
     return found;
   }
 
-  Result<FleetFindings> FindingsOf(const std::string& job,
+  Result<FleetFindings> FindingsOf(const std::string& tenant, const std::string& job,
                                    const std::vector<FleetRun>& runs) override {
     FleetFindings findings;
     std::set<std::string> ids;
     for (const FleetRun& run : runs) ids.insert(run.run);
     const Status done = Read([&](pqxx::read_transaction& transaction) {
       int64_t bytes = 0;
-      const pqxx::result rows =
-          transaction.exec_params(kFindings, job, ArrayOf(ids), kFleetBytesMax, kFleetRowsMax);
+      const pqxx::result rows = transaction.exec_params(kFindings, job, ArrayOf(ids),
+                                                        kFleetBytesMax, kFleetRowsMax, tenant);
       for (const auto& row : rows) {
         std::string body = BytesOf(row[1]);
         bytes += static_cast<int64_t>(body.size());
@@ -135,15 +150,57 @@ class PostgresReader final : public FleetReader {
     return findings;
   }
 
-  Result<FleetIncidents> Incidents() override {
+  Result<std::vector<ListedRun>> Runs(const std::string& tenant) override {
+    std::vector<ListedRun> runs;
+    std::map<std::string, size_t> places;  // two daemons may report one: the newest counts
+    const Status done = Read([&](pqxx::read_transaction& transaction) {
+      for (const auto& row : transaction.exec_params(kListedRuns, tenant, kFleetJobsMax)) {
+        ListedRun listed = {.job = row[6].as<std::string>(),
+                            .run = {.daemon = row[0].as<std::string>(),
+                                    .run = row[1].as<std::string>(),
+                                    .sequence = static_cast<uint64_t>(row[2].as<int64_t>()),
+                                    .recorded_ns = static_cast<uint64_t>(row[3].as<int64_t>()),
+                                    .heard_ago_s = row[4].as<int64_t>()}};
+        if (!listed.run.facts.ParseFromString(BytesOf(row[5]))) continue;
+        const auto [place, is_new] = places.try_emplace(listed.run.run, runs.size());
+        if (is_new) {
+          runs.push_back(std::move(listed));
+        } else if (runs[place->second].run.sequence < listed.run.sequence) {
+          runs[place->second] = std::move(listed);
+        }
+      }
+    });
+    if (!done.ok()) return done;
+    return runs;
+  }
+
+  Result<FleetSteps> StepsOf(const std::string& tenant, const std::string& job,
+                             const std::vector<FleetRun>& runs) override {
+    FleetSteps steps;
+    std::set<std::string> ids;
+    for (const FleetRun& run : runs) ids.insert(run.run);
+    const Status done = Read([&](pqxx::read_transaction& transaction) {
+      for (const auto& row :
+           transaction.exec_params(kSteps, job, ArrayOf(ids), tenant, kFleetStepsMax)) {
+        StepSummary step;
+        if (step.ParseFromString(BytesOf(row[1])))
+          steps[row[0].as<std::string>()].push_back(std::move(step));
+      }
+    });
+    if (!done.ok()) return done;
+    return steps;
+  }
+
+  Result<FleetIncidents> Incidents(const std::string& tenant, size_t count_max) override {
     FleetIncidents found;
     const Status done = Read([&](pqxx::read_transaction& transaction) {
-      const pqxx::result rows = transaction.exec_params(kIncidents, kFleetIncidentsMax + 1);
-      found.is_whole = static_cast<size_t>(rows.size()) <= kFleetIncidentsMax;
+      const pqxx::result rows = transaction.exec_params(kIncidents, count_max + 1, tenant);
+      found.is_whole = static_cast<size_t>(rows.size()) <= count_max;
       for (const auto& row : rows) {
         HostIncident one = {.daemon = row[5].as<std::string>(),
                             .sequence = static_cast<uint64_t>(row[6].as<int64_t>()),
                             .host = row[0].as<std::string>(),
+                            .job = row[3].as<std::string>(),
                             .launch = row[3].as<std::string>() + '\n' + row[1].as<std::string>() +
                                       '\n' + row[2].as<std::string>()};
         if (one.incident.ParseFromString(BytesOf(row[4])))

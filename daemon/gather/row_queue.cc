@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/gather/row_queue.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace nanwatch {
@@ -8,6 +9,12 @@ namespace {
 
 // Transactions for one batch in which rows are refused: enough for some rows among thousands.
 constexpr int kWritesPerBatchMax = 128;
+
+bool HasForeign(const std::vector<FleetRow>& rows, const std::set<DaemonOfTenant>& foreign) {
+  return !foreign.empty() && std::any_of(rows.begin(), rows.end(), [&](const FleetRow& row) {
+    return foreign.contains({row.daemon, row.tenant});
+  });
+}
 
 }  // namespace
 
@@ -65,6 +72,13 @@ Submitted RowQueue::Submit(std::vector<FleetRow> rows) {
   return done.get();
 }
 
+std::chrono::milliseconds RowQueue::longest_wait() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (waiting_.empty()) return std::chrono::milliseconds(0);
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
+                                                               waiting_.front()->since);
+}
+
 Status RowQueue::newest() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return newest_;
@@ -103,10 +117,12 @@ void RowQueue::WriteTogether(FleetWriter& writer, const Batches& batches) {
   if (batches.size() > 1) {
     for (const std::unique_ptr<Batch>& batch : batches)
       all.insert(all.end(), batch->rows.begin(), batch->rows.end());
-    const Status together = WriteRows(writer, all);
+    std::set<DaemonOfTenant> foreign;
+    const Status together = WriteRows(writer, all, foreign);
     if (together.kind() != ErrorKind::kInvalid) {
       for (const std::unique_ptr<Batch>& batch : batches)
-        batch->done.set_value({.status = together});
+        batch->done.set_value(
+            {.status = together, .has_foreign = HasForeign(batch->rows, foreign)});
       return;
     }
   }
@@ -125,7 +141,9 @@ Status RowQueue::WriteHalves(FleetWriter& writer, std::span<const FleetRow> rows
                              Submitted& submitted) {
   if (writes_left-- == 0)
     return Status(ErrorKind::kIo, "many of these rows are refused: send fewer at once");
-  Status status = WriteRows(writer, rows);
+  std::set<DaemonOfTenant> foreign;
+  Status status = WriteRows(writer, rows, foreign);
+  submitted.has_foreign |= !foreign.empty();
   if (status.kind() != ErrorKind::kInvalid) return status;
   if (rows.size() == 1) {
     if (submitted.refused++ == 0) submitted.why = status.message();
@@ -137,13 +155,15 @@ Status RowQueue::WriteHalves(FleetWriter& writer, std::span<const FleetRow> rows
   return WriteHalves(writer, rows.subspan(half), writes_left, submitted);
 }
 
-Status RowQueue::WriteRows(FleetWriter& writer, std::span<const FleetRow> rows) {
+Status RowQueue::WriteRows(FleetWriter& writer, std::span<const FleetRow> rows,
+                           std::set<DaemonOfTenant>& foreign) {
   WriteCounts wrote;
   Status status = writer.Write(rows, wrote);
   if (status.ok()) {
     ++counts_.commits;
     counts_.written += wrote.written;
     counts_.duplicates += wrote.duplicates;
+    foreign = std::move(wrote.foreign);
   } else {
     ++counts_.failures;
   }

@@ -15,6 +15,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -45,6 +46,8 @@ struct Submitted {
   // Of those that are dealt with: rows that the database refuses, and why the first of them.
   uint64_t refused = 0;
   std::string why = {};
+  // Whether some were left out: their daemon belongs to another tenant.
+  bool has_foreign = false;
 };
 
 // Since the process began.
@@ -73,6 +76,8 @@ class RowQueue {
   void Stop();
 
   [[nodiscard]] const RowQueueCounts& counts() const { return counts_; }
+  // How long those wait that wait longest; 0: nothing waits.
+  [[nodiscard]] std::chrono::milliseconds longest_wait() const;
   // Why the newest transaction was not committed; ok when it was, or there was none.
   [[nodiscard]] Status newest() const;
 
@@ -80,6 +85,7 @@ class RowQueue {
   struct Batch {
     std::vector<FleetRow> rows;
     size_t bytes = 0;
+    std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
     std::promise<Submitted> done;
   };
   using Batches = std::vector<std::unique_ptr<Batch>>;
@@ -90,7 +96,8 @@ class RowQueue {
   void WriteAlone(FleetWriter& writer, Batch& batch);
   Status WriteHalves(FleetWriter& writer, std::span<const FleetRow> rows, int& writes_left,
                      Submitted& submitted);
-  Status WriteRows(FleetWriter& writer, std::span<const FleetRow> rows);
+  Status WriteRows(FleetWriter& writer, std::span<const FleetRow> rows,
+                   std::set<DaemonOfTenant>& foreign);
 
   RowQueueLimits limits_;
   RowQueueCounts counts_;

@@ -50,6 +50,9 @@ class HttpClient {
   // request (request_name.h).
   [[nodiscard]] virtual Result<HttpReply> Get(const std::string& path,
                                               const std::string& accept) = 0;
+  [[nodiscard]] virtual Result<HttpReply> PostPlain(const std::string& path,
+                                                    const std::string& type,
+                                                    const std::string& body) = 0;
   // `body` is as of Content-Encoding: gzip.
   [[nodiscard]] virtual Result<HttpReply> Post(const std::string& path, const std::string& type,
                                                const std::string& body) = 0;

@@ -185,6 +185,16 @@ HttpAnswer UnreadBody(int status) {
   return {.status = 408, .body = "the body did not arrive whole: send it again\n"};
 }
 
+// Takes as long whichever of them it has. Null: it has none.
+const HttpToken* TokenOf(const httplib::Request& request, const HttpServerOptions& options) {
+  const std::string authorization = request.get_header_value("Authorization");
+  const HttpToken* known = nullptr;
+  for (const HttpToken& token : options.tokens) {
+    if (HasToken(authorization, token.token)) known = &token;
+  }
+  return known;
+}
+
 // What is refused, whatever the path.
 HttpAnswer Refusal(const httplib::Request& request, const HttpServerOptions& options) {
   const bool is_post = request.method == "POST" && options.body_bytes_max > 0;
@@ -198,8 +208,7 @@ HttpAnswer Refusal(const httplib::Request& request, const HttpServerOptions& opt
             .body = "this host name is not served here: use an address or localhost" +
                     options.other_host_advice + "\n"};
   }
-  if (!options.token.empty() &&
-      !HasToken(request.get_header_value("Authorization"), options.token)) {
+  if (!options.tokens.empty() && TokenOf(request, options) == nullptr) {
     return {.status = 401,
             .body =
                 "a token is needed: send it as 'Authorization: Bearer TOKEN', or as the "
@@ -323,7 +332,7 @@ class Httplib final : public HttpServer {
       if (has_room && !refused) asked.body.append(bytes, count);
       return has_room;
     });
-    if (whole || refused) FillOrRefuse(request, asked, response);
+    if (whole || refused) FillOrRefuse(request, std::move(asked), response);
     if (whole) return;
     BoundedServer::OnUnreadBody();
     if (!has_room) {
@@ -336,13 +345,16 @@ class Httplib final : public HttpServer {
     }
   }
 
-  void FillOrRefuse(const httplib::Request& request, const HttpRequest& asked,
+  void FillOrRefuse(const httplib::Request& request, HttpRequest asked,
                     httplib::Response& response) {
     HttpAnswer answer = Refusal(request, options_);
     if (answer.status == 401)
       response.set_header("WWW-Authenticate", "Basic realm=\"nanwatch\", charset=\"UTF-8\"");
     if (answer.status == 405) response.set_header("Allow", Methods(options_));
-    if (answer.status == 200) answer = answerer_(asked);
+    if (answer.status == 200) {
+      if (const HttpToken* token = TokenOf(request, options_)) asked.tenant = token->tenant;
+      answer = answerer_(asked);
+    }
     Fill(answer, options_, response);
   }
 

@@ -34,8 +34,9 @@ inline constexpr int kHttpIdleSeconds = 20;
 inline constexpr int kHttpConnectionSeconds = 300;
 
 struct HttpRequest {
-  std::string path;    // decoded, without query
-  std::string accept;  // the header
+  std::string path;         // decoded, without query
+  std::string accept;       // the header
+  std::string tenant = {};  // of the token that it has; "" where one token is for all
   bool is_post = false;
   std::string type = {};  // Content-Type, of a POST
   std::string body = {};  // of a POST, inflated
@@ -49,12 +50,18 @@ struct HttpAnswer {
   int retry_after_s = 0;                      // Retry-After; 0: none
 };
 
+// A token, and the tenant that is known by it; several may be of one.
+struct HttpToken {
+  std::string tenant = {};
+  std::string token = {};
+};
+
 using HttpAnswerer = std::function<HttpAnswer(const HttpRequest&)>;
 
 struct HttpServerOptions {
   std::string address = {};             // an IPv4 or IPv6 address, or localhost
   int port = 0;                         // 0: any that is free
-  std::string token = {};               // "": none is asked for
+  std::vector<HttpToken> tokens = {};   // one of them is asked for; empty: none
   std::vector<std::string> names = {};  // that a Host may have besides addresses and localhost
   size_t body_bytes_max = 0;            // of a POST, plain and inflated; 0: there is no POST
   // Of all bodies that are read or being answered, inflated; 0: no bound. Memory holds about twice

@@ -43,7 +43,7 @@ std::optional<ListenAddress> ParseListen(const std::string& text) {
   return listen;
 }
 
-Result<std::string> ReadToken(const std::string& path) {
+Result<std::string> ReadSecret(const std::string& path, size_t bytes_max) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
   if (!fd.valid() || fstat(fd.get(), &status) != 0)
@@ -57,15 +57,25 @@ Result<std::string> ReadToken(const std::string& path) {
     return Status(ErrorKind::kPermission,
                   "others may read the token file: run 'chmod 600 " + path + "'");
   }
-  std::string token(kTokenMax + 1, '\0');
-  const ssize_t got = read(fd.get(), token.data(), token.size());
-  token.resize(got < 0 ? 0 : static_cast<size_t>(got));
-  while (token.ends_with('\n') || token.ends_with('\r')) token.pop_back();
-  const bool is_plain =
-      token.find_first_not_of(
-          "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=") ==
-      std::string::npos;
-  if (token.size() < kTokenMin || token.size() > kTokenMax || !is_plain) {
+  std::string text(bytes_max + 1, '\0');
+  const ssize_t got = read(fd.get(), text.data(), text.size());
+  text.resize(got < 0 ? 0 : static_cast<size_t>(got));
+  if (text.size() > bytes_max)
+    return Status(ErrorKind::kInvalid, "the token file '" + path + "' is too long");
+  while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+bool IsToken(const std::string& text) {
+  return text.size() >= kTokenMin && text.size() <= kTokenMax &&
+         text.find_first_not_of(
+             "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=") ==
+             std::string::npos;
+}
+
+Result<std::string> ReadToken(const std::string& path) {
+  Result<std::string> token = ReadSecret(path, kTokenMax + 2);
+  if (token.ok() && !IsToken(*token)) {
     return Status(ErrorKind::kInvalid,
                   "the token in '" + path +
                       "' must be one word of at least 16 letters and digits, for example that of "

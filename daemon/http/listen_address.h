@@ -26,6 +26,11 @@ struct ListenAddress {
 // "http://[::1]:9464/"
 [[nodiscard]] std::string UrlOf(const std::string& address, int port);
 
+// The text in the file, without line ends behind it. kPermission where others may read the file.
+[[nodiscard]] Result<std::string> ReadSecret(const std::string& path, size_t bytes_max);
+// Whether it is one word of at least 16 characters.
+[[nodiscard]] bool IsToken(const std::string& text);
+
 // The one word in the file, of at least 16 characters. kPermission where others may read the file.
 [[nodiscard]] Result<std::string> ReadToken(const std::string& path);
 

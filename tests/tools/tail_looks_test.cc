@@ -65,7 +65,8 @@ TEST_F(TailLooksTest, AJobIsNotSettledWhileTheDatabaseCannotBeRead) {
   Keep(0x1111, "a", "aten::sqrt");
   Spoil();
   Observations observations(places_);
-  TailLooks looks(observations, 20, /*json=*/false);
+  HostSource source(observations);
+  TailLooks looks(source, 20, /*json=*/false);
   EXPECT_THAT(looks.Next({"a"}, {"a"}), IsEmpty());
   EXPECT_FALSE(looks.missing().ok());
   Mend();
@@ -83,7 +84,8 @@ TEST_F(TailLooksTest, WhatASegmentHasIsGivenAnywayAndConcludedLater) {
   job.Publish();
   Spoil();
   Observations observations(places_);
-  TailLooks looks(observations, 20, /*json=*/false);
+  HostSource source(observations);
+  TailLooks looks(source, 20, /*json=*/false);
   const std::string first = looks.Next({"a"}, {"a"});
   EXPECT_EQ(std::count(first.begin(), first.end(), '\n'), 1) << "and no incident: " << first;
   EXPECT_THAT(first, HasSubstr("aten::log"));
@@ -102,7 +104,8 @@ TEST_F(TailLooksTest, EarlierFindingsOfTheDatabaseComeEvenAfterLaterOnes) {
   job.Publish();
   Spoil();
   Observations observations(places_);
-  TailLooks looks(observations, 20, /*json=*/false);
+  HostSource source(observations);
+  TailLooks looks(source, 20, /*json=*/false);
   EXPECT_THAT(looks.Next({"a"}, {}), HasSubstr("aten::log"));
   Mend();
   EXPECT_THAT(looks.Next({"a"}, {}), AllOf(HasSubstr("aten::sqrt"), Not(HasSubstr("aten::log"))));

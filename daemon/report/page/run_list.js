@@ -21,7 +21,8 @@ async function renewRuns(before) {
       const text = await answer.text();
       if (answer.ok && text !== before) {
         before = text;
-        const {runs, database_error: trouble} = JSON.parse(text);
+        const {runs, about, database_error: trouble} = JSON.parse(text);
+        if (about) document.getElementById("about").textContent = about;
         document.getElementById("runs").replaceChildren(runs.length ? runsTable(runs) : el("p", null, trouble || "No run is known yet: start one with 'nanwatch run -- python train.py'."),
           runs.length && trouble ? el("p", null, trouble) : "");
         document.documentElement.setAttribute("data-drawn", "");

@@ -5,7 +5,8 @@ const SIGNS = {ANOMALY: "\u2716", EXPECTED: "\u2713", CLEAN: "\u2713", UNKNOWN: 
 
 function verdictSection(page) {
   const {word, sentence, where, why, evidence, remedy} = page.verdict;
-  const rows = [["Where", where], ["Why", why], ["Seen", evidence], ["What to do", remedy === "" && word !== "ANOMALY" ? "nothing" : remedy]].filter(([, text]) => text);
+  const rows = [["Where", where], ["Why", why], ["Seen", evidence], ["What to do", remedy === "" && word !== "ANOMALY" ? "nothing" : remedy],
+    ...(page.remarks || []).map((text) => ["Of the fleet", text])].filter(([, text]) => text);
   return el("section", {id: "verdict", class: "verdict " + word, "aria-labelledby": "verdict-title", tabindex: -1},
     el("p", {class: "word"}, `${SIGNS[word] || "?"} ${word}`),
     el("h1", {id: "verdict-title"}, foreign(sentence.charAt(0).toUpperCase() + sentence.slice(1) + (page.live && word === "CLEAN" ? " so far." : "."))),

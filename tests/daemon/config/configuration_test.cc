@@ -138,7 +138,8 @@ TEST_F(ConfigurationTest, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(ValueOf("[runs]\nx = 1"),
               EndsWith("there is no section '[runs]'; did you mean '[run]'?"));
   EXPECT_THAT(ValueOf("[server]\nx = 1"), EndsWith("did you mean '[serve]'?"));
-  EXPECT_THAT(ValueOf("[zebra]\nx = 1"), EndsWith("the sections are [run], [serve] and [forward]"));
+  EXPECT_THAT(ValueOf("[zebra]\nx = 1"),
+              EndsWith("the sections are [run], [serve], [forward] and [fleet]"));
   EXPECT_THAT(ValueOf("zebra = 1"),
               EndsWith("there is no setting 'zebra'; 'nanwatch config' lists them"));
   EXPECT_THAT(ValueOf("run = 'x'"), HasSubstr("there is no setting 'run'"));
@@ -217,6 +218,27 @@ TEST_F(ConfigurationTest, ATokenOfAFileStaysAtHomeWhereTheEnvironmentNamesAnothe
   EXPECT_STREQ(getenv(kEnvForwardTokenFile), "/token");
   unsetenv(kEnvForwardTo);
   unsetenv(kEnvForwardTokenFile);
+}
+
+TEST_F(ConfigurationTest, TheFleetThatIsAskedHoldsForAllWhoMayAskOne) {
+  Write(user_file_, "[fleet]\nurl = \"https://ours\"\ntoken_file = \"/token\"\n");
+  const Result<Configuration> read = Read(project_);
+  ASSERT_TRUE(read.ok());
+  for (const char* verb : {"run", "forward", "capsule"}) {
+    ApplyConfiguration(*read, verb);
+    EXPECT_EQ(getenv(kEnvFleet), nullptr) << verb;
+  }
+  for (const char* verb : {"ps", "top", "tail", "report", "serve", "fleet"}) {
+    ApplyConfiguration(*read, verb);
+    EXPECT_STREQ(getenv(kEnvFleet), "https://ours") << verb;
+    EXPECT_STREQ(getenv(kEnvFleetTokenFile), "/token") << verb;
+    unsetenv(kEnvFleet);
+    unsetenv(kEnvFleetTokenFile);
+  }
+  setenv(kEnvFleet, "https://theirs", 1);
+  ApplyConfiguration(*read, "ps");
+  EXPECT_EQ(getenv(kEnvFleetTokenFile), nullptr);
+  unsetenv(kEnvFleet);
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ struct ScriptedFleet {
   int questions = 0;
   std::vector<FleetRun> runs;
   uint64_t left_out = 0;
+  std::string tenant;  // whose jobs they are
   FleetIncidents incidents;
   Status failure;
   OutboxLoss loss;
@@ -61,22 +62,33 @@ struct ScriptedFleet {
 class ScriptedReader final : public FleetReader {
  public:
   explicit ScriptedReader(ScriptedFleet& fleet) : fleet_(fleet) {}
-  Result<std::vector<FleetJob>> Jobs() override {
+  Result<std::vector<FleetJob>> Jobs(const std::string&) override {
     fleet_.Enter();
     return std::vector<FleetJob>{{.job = "train"}};
   }
-  Result<FleetRuns> RunsOfJob(const std::string& job) override {
+  Result<FleetRuns> RunsOfJob(const std::string& tenant, const std::string& job) override {
     fleet_.Enter();
     if (!fleet_.failure.ok()) return fleet_.failure;
-    if (job == "nobody") return Status(ErrorKind::kNotFound, "no job of that id");
+    if (job == "nobody" || tenant != fleet_.tenant)
+      return Status(ErrorKind::kNotFound, "no job of that id");
     return FleetRuns{.runs = fleet_.runs, .left_out = fleet_.left_out};
   }
-  Result<FleetFindings> FindingsOf(const std::string&, const std::vector<FleetRun>&) override {
+  Result<FleetFindings> FindingsOf(const std::string&, const std::string&,
+                                   const std::vector<FleetRun>&) override {
     return FleetFindings();
   }
-  Result<FleetIncidents> Incidents() override {
+  Result<FleetIncidents> Incidents(const std::string&, size_t) override {
     fleet_.Enter();
     return fleet_.incidents;
+  }
+  Result<std::vector<ListedRun>> Runs(const std::string&) override {
+    std::vector<ListedRun> listed;
+    for (const FleetRun& run : fleet_.runs) listed.push_back({.job = "train", .run = run});
+    return listed;
+  }
+  Result<FleetSteps> StepsOf(const std::string&, const std::string&,
+                             const std::vector<FleetRun>&) override {
+    return FleetSteps();
   }
   Result<OutboxLoss> LossOf(const std::vector<FleetRun>&) override { return fleet_.loss; }
 

@@ -89,7 +89,7 @@ TEST(HttpServer, TakesTheTokenAsBearerOrAsAPassword) {
 
 TEST(HttpServer, SaysWhatToDoWhereItCannotListen) {
   const HttpAnswerer nothing = [](const HttpRequest&) { return HttpAnswer(); };
-  const HttpServerOptions any_port = {.address = "127.0.0.1", .port = 0, .token = "", .names = {}};
+  const HttpServerOptions any_port = {.address = "127.0.0.1", .port = 0, .tokens = {}, .names = {}};
   const auto first = HttpServer::Bind(any_port, nothing);
   ASSERT_TRUE(first.ok()) << first.status().message();
   HttpServerOptions same = any_port;

@@ -125,6 +125,27 @@ class Chain(FleetCase):
         self.assertEqual((sent.returncode, sent.stderr), (0, ""))
         self.assertEqual(self.arrived(host), [0, 1, 2, 3, 4])
 
+    def test_metrics_say_what_waits_and_since_when(self):
+        host = self.host(1)
+        host.kill_forwarder()
+        host.put(5)
+        file = self.folder / "forward.prom"
+
+        def metrics(url):
+            subprocess.run([NANWATCH, "forward", "--once", "--to", url, "--token-file", self.gatherer.token_file, "--metrics", file],
+                           env=host.environment(), capture_output=True, timeout=60)
+            return {line.split()[0]: float(line.split()[1]) for line in file.read_text().splitlines() if not line.startswith("#")}
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            _, port = closed.getsockname()
+        waits = metrics(f"http://127.0.0.1:{port}")
+        self.assertGreaterEqual(waits["nanwatch_forward_queue_rows"], 5)
+        self.assertGreater(waits["nanwatch_forward_lag_seconds"], 0)
+        self.assertEqual((waits["nanwatch_forward_requests_failed_total"], waits["nanwatch_forward_rows_acknowledged_total"]), (1, 0))
+        sent = metrics(self.balancer.url)
+        self.assertEqual((sent["nanwatch_forward_queue_rows"], sent["nanwatch_forward_lag_seconds"]), (0, 0))
+        self.assertEqual(sent["nanwatch_forward_rows_acknowledged_total"], waits["nanwatch_forward_queue_rows"])
+        self.assertGreater(sent["nanwatch_forward_taken_timestamp_seconds"], 1e9)
+
     def test_another_web_server_takes_no_row_away(self):
         host = self.host(1)
         host.kill_forwarder()

@@ -112,7 +112,8 @@ class Cluster:
     def make_fleet(self):
         """The schema, and a user for each role."""
         maintained = maintain(self)
-        self.sql("CREATE ROLE sender LOGIN IN ROLE nanwatch_ingest; CREATE ROLE asker LOGIN IN ROLE nanwatch_read")
+        self.sql("CREATE ROLE sender LOGIN IN ROLE nanwatch_ingest; CREATE ROLE asker LOGIN IN ROLE nanwatch_read;"
+                 " CREATE ROLE alerter LOGIN IN ROLE nanwatch_read, nanwatch_alert")
         return maintained
 
 
@@ -127,17 +128,18 @@ def processor_seconds(pid):
 
 
 class Gatherer:
-    def __init__(self, cluster, folder, *options, token=True, listen="127.0.0.1:0"):
+    def __init__(self, cluster, folder, *options, token=True, listen="127.0.0.1:0", prefix=()):
+        """`prefix`: what it is started with, as nsenter."""
         self.token_file = folder / "token"
         self.token_file.write_text(TOKEN + "\n")
         self.token_file.chmod(0o600)
         self._log_path = folder / f"gather-{len(list(folder.glob('gather-*')))}.log"
         with open(self._log_path, "w") as log:
-            self._process = subprocess.Popen([GATHER, "serve", "--listen", listen, "--database", cluster.connection("sender"),
+            self._process = subprocess.Popen([*prefix, GATHER, "serve", "--listen", listen, "--database", cluster.connection("sender"),
                                               *(["--token-file", self.token_file] if token else []), *options], stderr=log)
         await_condition(lambda: self._process.poll() is not None or "listening at" in self.log(), "the gatherer listens")
-        self.port = int(re.search(r"listening at http://[^ ]*:(\d+)/", self.log())[1])
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = re.search(r"listening at (http://[^ ]*)/", self.log())[1]
+        self.port = int(self.url.rsplit(":", 1)[1])
 
     def log(self):
         return self._log_path.read_text()

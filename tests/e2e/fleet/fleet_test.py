@@ -84,7 +84,14 @@ class Fleet(FleetCase):
         self.assertIn("1 of 4 ranks was not heard of: 3", asked.stderr)
 
     def test_3_with_all_ranks_it_names_the_one_that_began_it(self):
+        fleet = self.gatherers[1]
+        follower = subprocess.Popen([NANWATCH, "tail", "-f", "--forever", JOB, "--fleet", fleet.url, "--token-file", fleet.token_file],
+                                    env=self.environment(0), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(follower.communicate, timeout=60)
+        self.addCleanup(follower.kill)
+        self.assertIn("1 of 4 ranks was not heard of: 3", follower.stderr.readline())
         self.forward(3)
+        self.assertRegex(follower.stderr.readline(), "the answer has changed: .*rank 3: step 4, .*aten::log")
         asked = self.report("--json", gatherer=1)
         self.assertEqual((asked.returncode, asked.stderr), (0, ""))
         document = json.loads(asked.stdout)
@@ -97,7 +104,7 @@ class Fleet(FleetCase):
         self.assertEqual([(job["job"], job["runs"], job["runs_ended"], job["world_size"]) for job in jobs], [(JOB, 4, 4, 4)])
 
     def test_4_wrong_use_is_said(self):
-        for arguments, words in ((["--fleet", self.gatherers[0].url], "RUN"), ([JOB, "--fleet", "gather"], "is no address"),
+        for arguments, words in (([JOB, "--stats", "--fleet", self.gatherers[0].url], "--fleet none"), ([JOB, "--fleet", "gather"], "is no address"),
                                  ([JOB, "--fleet", self.gatherers[0].url], "answered 401")):
             said = subprocess.run([NANWATCH, "report", *arguments], env=self.environment(0), capture_output=True, text=True)
             self.assertNotEqual(said.returncode, 0)

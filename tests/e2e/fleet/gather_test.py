@@ -65,7 +65,7 @@ class Gather(FleetCase):
 
     def test_days_have_partitions_and_other_days_a_place(self):
         self.assertRegex(self.made, r"^schema was 0; 10 days made, 0 dropped\n$")
-        self.assertRegex(maintain(self.cluster), r"^schema was 2; 0 days made, 0 dropped\n$")
+        self.assertRegex(maintain(self.cluster), r"^schema was 4; 0 days made, 0 dropped\n$")
         today = int(self.cluster.sql("SELECT CURRENT_DATE - DATE '1970-01-01'")[0][0])
         for sequence, at_ns in ((1, 0), (2, 2**63 - 1), (3, today * DAY_NS)):
             self.assertEqual(self.gatherer.send(otlp.request([otlp.step(sequence, at_ns=at_ns)]))[0], 200)
@@ -106,7 +106,7 @@ class Gather(FleetCase):
             maintaining = start_maintain(self.cluster)
             await_condition(lambda: self.cluster.sql("SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == [["1"]],
                             "it waits for who writes")
-            writer.ask("INSERT INTO nanwatch.fact SELECT day, daemon, 2, kind, job, run, rank, recorded_ns, CURRENT_TIMESTAMP, body FROM nanwatch.fact")
+            writer.ask("INSERT INTO nanwatch.fact SELECT day, daemon, 2, kind, job, run, rank, recorded_ns, CURRENT_TIMESTAMP, body, tenant FROM nanwatch.fact")
         self.assertEqual(maintaining.communicate(timeout=60)[1], "")
         self.assertEqual(self.sequences("sequence = 2"), [2])
 
@@ -134,7 +134,7 @@ class Gather(FleetCase):
         self.addCleanup(gatherer.stop)
         self.gatherer.send(otlp.request([otlp.run(1, 1, True, name="00000000000000aa")]))
         self.cluster.sql("INSERT INTO nanwatch.run SELECT daemon, LPAD(TO_HEX(n), 16, '0'), 1, job, launch, rank, world_size, attempt, host, ended,"
-                         " recorded_ns, received_at, body FROM nanwatch.run, GENERATE_SERIES(1000, 101001) AS n")
+                         " recorded_ns, received_at, body, tenant FROM nanwatch.run, GENERATE_SERIES(1000, 101001) AS n")
         status, body, _ = gatherer.ask("GET", "/api/v1/jobs/train/verdict")
         self.assertEqual(status, 200, body)
         document = json.loads(body)

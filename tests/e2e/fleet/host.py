@@ -42,9 +42,10 @@ def tickets(body):
 class Host:
     """A daemon that is played, and a forwarder beside it."""
 
-    def __init__(self, nonce, folder, url, token_file, *options):
+    def __init__(self, nonce, folder, url, token_file, *options, prefix=()):
         self.nonce, self.state = nonce, folder / f"state{nonce}"
         self.state.mkdir(mode=0o700)
+        self._prefix = prefix  # what its forwarder is started with, as nsenter
         self._arguments = ["--to", url, "--token-file", token_file, *options]
         self.log_path = folder / f"forward{nonce}.log"
         self._log = open(self.log_path, "w")
@@ -81,7 +82,7 @@ class Host:
         return {**os.environ, "NANWATCH_STATE_DIR": str(self.state), "NANWATCH_DIR": str(self.state)}
 
     def start_forwarder(self):
-        self._forwarder = subprocess.Popen([NANWATCH, "forward", *self._arguments], env=self.environment(), stderr=self._log)
+        self._forwarder = subprocess.Popen([*self._prefix, NANWATCH, "forward", *self._arguments], env=self.environment(), stderr=self._log)
 
     def kill_forwarder(self):
         self._forwarder.kill()

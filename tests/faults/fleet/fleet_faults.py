@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults on the way from daemons to the fleet's database, under load: at random moments, then sums are compared.
 
-    fleet_faults.py [--rounds N] [--seed S] [FAULT...]      by hand; without arguments it is the short form of ctest
+    fleet_faults.py [--rounds N] [--seed S] [--cut SECONDS] [FAULT...]      by hand; without arguments it is the short form of ctest
 
 NANWATCH_FAULTS_LONG and NANWATCH_FAULTS_SEED are as everywhere (scripts/faults.sh).
 
@@ -24,27 +24,34 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "e2e/fleet"
 from authority import Authority
 from cluster import MISSING, Cluster, Gatherer, await_condition
 from host import Host
+from network import HUB_ADDRESS, Network
 from passage import Passage
 
 HOSTS = 3
 ROUNDS = 50 if os.environ.get("NANWATCH_FAULTS_LONG") else 3
 # Records that a host commits in a round, at most: an outbox is bounded, and what stands still for long fills it.
 LOAD = 2_000
+CUT_S = 2  # a cut of the network, at most
 SEED = int(os.environ.get("NANWATCH_FAULTS_SEED") or random.randrange(1 << 30))
 
 
 class Scene:
     """Hosts that commit, gatherers, and a database."""
 
-    def __init__(self, seed, context=None, options=(), cluster=None):
+    def __init__(self, seed, context=None, options=(), cluster=None, network=None):
         self.random = random.Random(seed)
         self._folder = tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(self._folder.name)
         self.cluster = cluster or Cluster()
         self.cluster.make_fleet()
+        self.network = network
         self.new_gatherer()
-        self.passage = Passage(self.gatherer.port, context)
-        self.hosts = [Host(nonce, self.folder, self.passage.url, self.gatherer.token_file, *options) for nonce in range(1, HOSTS + 1)]
+        if network:
+            self.hosts = [Host(nonce, self.folder, self.gatherer.url, self.gatherer.token_file, *options, prefix=network.hosts[nonce - 1].prefix)
+                          for nonce in range(1, HOSTS + 1)]
+        else:
+            self.passage = Passage(self.gatherer.port, context)
+            self.hosts = [Host(nonce, self.folder, self.passage.url, self.gatherer.token_file, *options) for nonce in range(1, HOSTS + 1)]
         self._counts = {host: 0 for host in self.hosts}
         self._began = dict(self._counts)  # with this round
         self._locks = {host: threading.Lock() for host in self.hosts}
@@ -91,7 +98,8 @@ class Scene:
         self.new_gatherer()
 
     def new_gatherer(self):
-        self.gatherer = Gatherer(self.cluster, self.folder, "--read-database", self.cluster.connection("asker"))
+        where = {"listen": f"{HUB_ADDRESS}:0", "prefix": self.network.hub.prefix} if self.network else {}
+        self.gatherer = Gatherer(self.cluster, self.folder, "--read-database", self.cluster.connection("asker"), **where)
         if hasattr(self, "passage"):
             self.passage.target = self.gatherer.port
 
@@ -120,7 +128,8 @@ class Scene:
             load.join()
         for host in self.hosts:
             host.close()
-        self.passage.close()
+        if not self.network:
+            self.passage.close()
         self.gatherer.kill()
         self.cluster.close()
         self._folder.cleanup()
@@ -144,10 +153,10 @@ def kill_database(scene):
 
 
 def cut_network(scene):
-    """The link is down: what is on the way stays there, and nobody hears of it."""
-    scene.passage.hold()
-    scene.moment(2)
-    scene.passage.release()
+    """The links of all hosts are down; where namespaces are not allowed, what is on the way stays there. Nobody hears of it."""
+    scene.network.set_links("down") if scene.network else scene.passage.hold()
+    scene.moment(CUT_S)
+    scene.network.set_links("up") if scene.network else scene.passage.release()
 
 
 def spoil(mode):
@@ -230,6 +239,13 @@ def make_scene(name, seed):
         scene = Scene(seed, cluster=Cluster(disk.path))
         scene.disk = disk
         return scene, disk.close
+    if name == "network_cut":
+        try:
+            network = Network(HOSTS)
+        except OSError as error:
+            print(f"without network namespaces ({error}): ", end="", file=sys.stderr)
+        else:
+            return Scene(seed, network=network), network.close
     return Scene(seed), lambda: None
 
 
@@ -284,11 +300,14 @@ for fault_name in FAULTS:
 
 
 def main():
+    global CUT_S
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("faults", nargs="*", metavar="FAULT", default=list(FAULTS))
+    parser.add_argument("--cut", type=float, default=CUT_S, help="seconds that the network is cut, at most")
     options = parser.parse_args()
+    CUT_S = options.cut
     for name in options.faults:
         began = time.monotonic()
         print(f"{name:<20} {options.rounds} times, seed {options.seed}: ", end="", flush=True)

@@ -52,16 +52,26 @@ class MemoryFleet {
 class MemoryReader final : public FleetReader {
  public:
   explicit MemoryReader(const MemoryFleet& fleet) : fleet_(fleet) {}
-  Result<std::vector<FleetJob>> Jobs() override { return std::vector<FleetJob>(); }
-  Result<FleetRuns> RunsOfJob(const std::string&) override {
+  Result<std::vector<FleetJob>> Jobs(const std::string&) override {
+    return std::vector<FleetJob>();
+  }
+  Result<FleetRuns> RunsOfJob(const std::string&, const std::string&) override {
     FleetRuns runs = fleet_.Runs();
     if (runs.runs.empty()) return Status(ErrorKind::kNotFound, "no job of that id");
     return runs;
   }
-  Result<FleetFindings> FindingsOf(const std::string&, const std::vector<FleetRun>&) override {
+  Result<FleetFindings> FindingsOf(const std::string&, const std::string&,
+                                   const std::vector<FleetRun>&) override {
     return fleet_.Findings();
   }
-  Result<FleetIncidents> Incidents() override { return FleetIncidents(); }
+  Result<FleetIncidents> Incidents(const std::string&, size_t) override { return FleetIncidents(); }
+  Result<std::vector<ListedRun>> Runs(const std::string&) override {
+    return std::vector<ListedRun>();
+  }
+  Result<FleetSteps> StepsOf(const std::string&, const std::string&,
+                             const std::vector<FleetRun>&) override {
+    return FleetSteps();
+  }
   Result<OutboxLoss> LossOf(const std::vector<FleetRun>&) override { return OutboxLoss(); }
 
  private:
