@@ -53,10 +53,8 @@ constexpr char kTailHelp[] =
     "\n"
     "With --fleet RUN is a job's whole id, or JOB@LAUNCH; without it the job that started last.\n"
     "Exit status: 0; 1 no such run, or the database cannot be read (what lives is shown anyway, "
-    "but
-    "
-    "  no incidents).
-    "
+    "but\n"
+    "  no incidents).\n"
     "Environment: NANWATCH_DIR, NANWATCH_STATE_DIR.";
 
 struct TailOptions {
