@@ -18,8 +18,10 @@ using wire::Source;
 
 void CleanOutputs::OnClean(ThreadState* thread, Frame& frame) noexcept {
   if (uses_.poison.Poisoned()) return;
-  // What was written over cleanly is no longer bad.
-  for (uint32_t i = 0; i < frame.inputs_count; ++i) {
+  // What was written over cleanly is no longer bad. What the ops that a composite is made of have
+  // left bad (pow_ within square_) is known, and was not looked at again.
+  const bool by_children = frame.child_bad && frame.op->transparent;
+  for (uint32_t i = 0; i < frame.inputs_count && !by_children; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];
     if (input.updated || input.overwritten) ForgetBad(uses_.bad_values, input);
   }

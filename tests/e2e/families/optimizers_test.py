@@ -145,6 +145,20 @@ for step in range(4):
                 for i in self.verdict_of(text)["incidents"] if i["severity"] != "info"]
         self.assertEqual(told, [("optimizer", "scalar", 2)])
 
+    # Its state is made by ops that are made of others, in place: norm().square_().div_().
+    def test_adafactor_with_a_bad_gradient_is_one_incident(self):
+        verdict = self.verdict_of("""
+import torch
+weight = torch.nn.Parameter(torch.ones(3, 2))
+optimizer = torch.optim.Adafactor([weight], lr=0.01)
+for step in range(3):
+    optimizer.zero_grad()
+    (weight * (1 if step != 1 else -1)).sqrt().mean().backward()
+    optimizer.step()
+""")
+        told = [(i["origin"]["kind"], i["origin"]["op"]) for i in verdict["incidents"] if i["severity"] != "info"]
+        self.assertEqual(told, [("op", "aten::sqrt")])
+
     def test_a_nan_among_the_options_that_no_op_was_given_made_nothing(self):
         self.assert_anomaly(training("""
 class Normalised(torch.optim.Optimizer):
