@@ -150,19 +150,20 @@ def main():
     parser.add_argument("--fake-gpu", action="store_true")
     parser.add_argument("-v", "--verbose", action="store_true")
     arguments = parser.parse_args()
-    twins, counts, wrong, ratios = Twins(arguments.fake_gpu), collections.Counter(), [], []
+    twins, counts, wrong, ratios, trained = Twins(arguments.fake_gpu), collections.Counter(), [], [], 0
     deadline = time.monotonic() + arguments.seconds
     for seed in range(arguments.first, arguments.first + arguments.count):
         if time.monotonic() > deadline:
             break
         line, bare, watched = compare(twins, seed, *chosen(seed, arguments), counts, wrong)
+        trained += b"trained" in bare.out
         ratios.append(watched.seconds / bare.seconds)
         if arguments.verbose:
             print(line, flush=True)
     daemon_wrong, runs, said = twins.close()
     wrong += daemon_wrong
     ratios.sort()
-    print(f"{sum(counts.values())} twins: {dict(counts)}; {runs} runs in the database; watched over bare: median "
+    print(f"{sum(counts.values())} twins: {dict(counts)}; {trained} trained to their end; {runs} runs in the database; watched over bare: median "
           f"{ratios[len(ratios) // 2]:.2f}, largest {ratios[-1]:.2f}")
     print("\n".join(wrong + ([said] if wrong and said else [])))
     return 1 if wrong else 0
