@@ -134,8 +134,8 @@ void AddDeath(const Lineage& lineage, Drafts& drafts) {
 
 void SortEvents(IncidentDraft& draft) {
   const Lineage* home = draft.lineage;
-  const auto begin = home->events().data();
-  const auto end = begin + home->events().size();
+  const auto* const begin = home->events().data();
+  const auto* const end = begin + home->events().size();
   const auto is_home = [&](const ReachEvent* event) { return event >= begin && event < end; };
   for (const ReachEvent* event : draft.events) {
     if (!is_home(event)) draft.other_events.push_back(event);

@@ -8,6 +8,7 @@
 #include "proto/wire/cell_record.h"
 #include "proto/wire/optimizer_habit.h"
 #include "proto/wire/record.h"
+#include "proto/wire/segment.h"
 
 namespace nanwatch {
 namespace {
