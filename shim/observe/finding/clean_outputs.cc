@@ -35,7 +35,8 @@ void CleanOutputs::OnClean(ThreadState* thread, Frame& frame) noexcept {
   RecordKill(thread, frame, *emitter);
 }
 
-void CleanOutputs::RecordKill(ThreadState* thread, const Frame& frame, Emitter& emitter) noexcept {
+void CleanOutputs::RecordKill(ThreadState* thread, const Frame& frame,
+                              Emitter& emitter) const noexcept {
   Sources sources;
   for (uint32_t i = 0; i < frame.inputs_count; ++i) {
     const InputSeen& input = thread->inputs[frame.inputs_begin + i];

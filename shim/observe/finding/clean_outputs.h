@@ -37,7 +37,7 @@ class CleanOutputs {
   void OnSkipped(ThreadState* thread, const Frame& frame, const PlainTensor& tensor) noexcept;
 
  private:
-  void RecordKill(ThreadState* thread, const Frame& frame, Emitter& emitter) noexcept;
+  void RecordKill(ThreadState* thread, const Frame& frame, Emitter& emitter) const noexcept;
 
   const Uses uses_;
 };
