@@ -251,6 +251,7 @@ std::vector<RunFacts> Observations::FactsOfJob(const std::string& job) {
     }
   }
   std::vector<RunFacts> facts;
+  facts.reserve(by_run.size());
   for (auto& [id, run] : by_run) facts.push_back(std::move(run));
   DropFormerLaunches(job, facts);
   const std::vector<JobExit> exits = UnreadExits(job);

@@ -84,8 +84,9 @@ constexpr std::array kAddressed = {AddressedSection{"forward", kEnvForwardTo},
                                    AddressedSection{"fleet", kEnvFleet}};
 
 const AddressedSection* FindAddressed(std::string_view section) {
-  const auto found = std::find_if(kAddressed.begin(), kAddressed.end(),
-                                  [&](const AddressedSection& one) { return one.name == section; });
+  const auto* const found =
+      std::find_if(kAddressed.begin(), kAddressed.end(),
+                   [&](const AddressedSection& one) { return one.name == section; });
   return found == kAddressed.end() ? nullptr : &*found;
 }
 
@@ -131,12 +132,12 @@ bool GoesElsewhere(const Configuration& configuration, std::string_view section)
 }
 
 // Whether a section holds for a verb: that of its name, and [fleet] for all that may ask one.
-bool HoldsFor(std::string_view section, std::string_view verb) {
+bool HoldsFor(std::string_view held, std::string_view asked) {
   constexpr std::array kAsking = {std::string_view("ps"), std::string_view("top"),
                                   std::string_view("tail"), std::string_view("report"),
                                   std::string_view("serve")};
-  if (section.empty() || section == verb) return true;
-  return section == "fleet" && std::find(kAsking.begin(), kAsking.end(), verb) != kAsking.end();
+  if (held.empty() || held == asked) return true;
+  return held == "fleet" && std::find(kAsking.begin(), kAsking.end(), asked) != kAsking.end();
 }
 
 }  // namespace
@@ -187,8 +188,8 @@ void ApplyConfiguration(const Configuration& configuration, std::string_view sec
     if (GoesElsewhere(configuration, one.name)) elsewhere.insert(one.name);
   }
   for (const ConfiguredValue& value : configuration.values) {
-    const std::string_view its = value.setting->section();
-    if (!HoldsFor(its, section) || elsewhere.contains(its)) continue;
+    const std::string_view its_section = value.setting->section();
+    if (!HoldsFor(its_section, section) || elsewhere.contains(its_section)) continue;
     if (ProcessEnvironment()(value.setting->variable).empty())
       setenv(value.setting->variable, value.value.c_str(), 1);
   }
