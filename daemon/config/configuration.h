@@ -42,7 +42,8 @@ struct Configuration {
 [[nodiscard]] Result<Configuration> ReadConfiguration();
 
 // Sets the variables of this process that are not set and that a file sets: those of no section,
-// and those of `section`, a verb's; [fleet] is that of all verbs that may ask one. Not while other threads run (setenv(3)).
+// and those of `section`, a verb's; [fleet] is that of all verbs that may ask one. Not while other
+// threads run (setenv(3)).
 void ApplyConfiguration(const Configuration& configuration, std::string_view section);
 
 // How the user knows the setting behind `variable`: "run.level (/home/u/nanwatch.toml:3)" when its
