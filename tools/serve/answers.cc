@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "daemon/base/clock.h"
 #include "daemon/correlate/wire_names.h"
@@ -17,6 +18,7 @@
 #include "tools/run_json.h"
 #include "tools/run_words.h"
 #include "tools/serve/metrics.h"
+#include "tools/serve/page_answers.h"
 
 namespace nanwatch {
 namespace {
@@ -27,9 +29,6 @@ constexpr uint64_t kFreshNs = 1'000'000'000;
 constexpr uint64_t kStaleNs = 5'000'000'000;  // older ones nobody gets
 constexpr uint64_t kJobKeptNs = 2'000'000'000;
 constexpr size_t kJobsKeptMax = 8;
-
-constexpr char kJsonContent[] = "application/json";
-constexpr char kHtmlContent[] = "text/html; charset=utf-8";
 
 HttpAnswer NotFound() {
   return {.status = 404,
@@ -62,10 +61,6 @@ Json RunAsJson(const TableRun& run, int64_t anomalies) {
   return json;
 }
 
-std::string Serialized(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
 }  // namespace
 
 // Reads all runs; where another database has the name of the one that it has open, that one.
@@ -91,7 +86,7 @@ class Answers::Reader {
     }
     // Without it an empty list would say that there is no run.
     if (!readable) document["database_error"] = all->database_status.message();
-    all->run_list = Serialized(document);
+    all->run_list = JsonBody(document);
     all->made_ns = clock.monotonic_ns();
     return all;
   }
@@ -185,12 +180,11 @@ HttpAnswer Answers::OfRun(const std::string& name, const std::string& what) {
   if (!job.ok()) return {.status = 404, .body = job.status().message() + "\n"};
   const std::lock_guard lock(jobs_mutex_);
   const OfOneJob& answers = OneJob(*job);
-  if (what == "verdict") return {.type = kJsonContent, .body = answers.verdict};
-  if (what == "page") return {.type = kJsonContent, .body = answers.page};
-  const HtmlPageOptions options = {.nonce = NewNonce(),
-                                   .plain_text = answers.plain_text,
-                                   .renew_from = "/api/v1/runs/" + name + "/page"};
-  return {.type = kHtmlContent,
+  if (what == "verdict") return {.type = kJsonType, .body = answers.verdict};
+  if (what == "page") return {.type = kJsonType, .body = answers.page};
+  const HtmlPageOptions options = {
+      .nonce = NewNonce(), .plain_text = answers.plain_text, .renew_from = PageDocumentPath(name)};
+  return {.type = kHtmlType,
           .body = HtmlPage(Json::parse(answers.page), options),
           .policy = PagePolicy(options)};
 }
@@ -204,23 +198,10 @@ HttpAnswer Answers::Answer(const HttpRequest& request) {
             .body = format == MetricsFormat::kText ? all->text_metrics : all->open_metrics};
   }
   if (path == "/healthz") return Health();
-  if (path == "/api/v1/runs") return {.type = kJsonContent, .body = AllRuns()->run_list};
-  if (path == "/") {
-    const HtmlPageOptions options = {
-        .nonce = NewNonce(), .plain_text = "", .renew_from = "/api/v1/runs"};
-    return {.type = kHtmlContent, .body = HtmlRunList(options), .policy = PagePolicy(options)};
-  }
-  constexpr std::string_view kApi = "/api/v1/runs/", kPages = "/runs/";
-  const std::string_view rest = path.starts_with(kApi) ? std::string_view(path).substr(kApi.size())
-                                : path.starts_with(kPages)
-                                    ? std::string_view(path).substr(kPages.size())
-                                    : std::string_view();
-  const size_t slash = rest.find('/');
-  const std::string name(rest.substr(0, slash));
-  const std::string what(slash == std::string_view::npos ? "" : rest.substr(slash + 1));
-  const bool is_page = path.starts_with(kPages) && slash == std::string_view::npos;
-  const bool is_api = path.starts_with(kApi) && (what == "verdict" || what == "page");
-  return name.empty() || !(is_page || is_api) ? NotFound() : OfRun(name, what);
+  if (path == kRunListPath) return {.type = kJsonType, .body = AllRuns()->run_list};
+  if (path == "/") return RunListPage();
+  const std::optional<RunPath> of_run = RunPathOf(path);
+  return of_run ? OfRun(of_run->name, of_run->what) : NotFound();
 }
 
 }  // namespace nanwatch

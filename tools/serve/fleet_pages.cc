@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "daemon/report/page/html_page.h"
@@ -11,6 +10,7 @@
 #include "tools/fleet_question.h"
 #include "tools/run_json.h"
 #include "tools/run_words.h"
+#include "tools/serve/page_answers.h"
 #include "tools/serve/run_table.h"
 
 namespace nanwatch {
@@ -18,21 +18,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kJsonType[] = "application/json";
-constexpr char kHtmlType[] = "text/html; charset=utf-8";
-constexpr char kApi[] = "/api/v1/runs/";
-constexpr char kPages[] = "/runs/";
-
 // Of a gatherer that is away, it is the gatherer's status.
 HttpAnswer Failure(const Status& why) {
   return {.status = why.kind() == ErrorKind::kNotFound    ? 404
                     : why.kind() == ErrorKind::kAmbiguous ? 404
                                                           : 502,
           .body = why.message() + "\n"};
-}
-
-std::string TextOf(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
@@ -58,7 +49,7 @@ HttpAnswer FleetPages::RunList() const {
     json["job_anomalies"] = incidents == listing->incidents.end() ? 0 : incidents->second.size();
     document["runs"].push_back(std::move(json));
   }
-  return {.type = kJsonType, .body = TextOf(document)};
+  return {.type = kJsonType, .body = JsonBody(document)};
 }
 
 // A job that was not heard of lately is known by its whole id alone.
@@ -87,7 +78,7 @@ HttpAnswer FleetPages::OfRun(const std::string& name, const std::string& what) c
                          : Failure(document.status());
   }
   HtmlPageOptions options = {
-      .nonce = NewNonce(), .plain_text = "", .renew_from = kApi + name + "/page"};
+      .nonce = NewNonce(), .plain_text = "", .renew_from = PageDocumentPath(name)};
   const Result<std::string> page = FleetPageFile(fleet_, *job, *verdict, options);
   if (!page.ok()) return Failure(page.status());
   return {.type = kHtmlType, .body = *page, .policy = PagePolicy(options)};
@@ -95,26 +86,14 @@ HttpAnswer FleetPages::OfRun(const std::string& name, const std::string& what) c
 
 HttpAnswer FleetPages::Answer(const HttpRequest& request) const {
   const std::string& path = request.path;
-  if (path == "/api/v1/runs") return RunList();
+  if (path == kRunListPath) return RunList();
   if (path == "/healthz") {
     const Result<FleetListing> listing = AskFleetRuns(fleet_);
     return listing.ok() ? HttpAnswer{.body = "ok\n"} : Failure(listing.status());
   }
-  if (path == "/") {
-    const HtmlPageOptions options = {
-        .nonce = NewNonce(), .plain_text = "", .renew_from = "/api/v1/runs"};
-    return {.type = kHtmlType, .body = HtmlRunList(options), .policy = PagePolicy(options)};
-  }
-  const bool is_api = path.starts_with(kApi);
-  if (is_api || path.starts_with(kPages)) {
-    const std::string rest = path.substr(is_api ? sizeof kApi - 1 : sizeof kPages - 1);
-    const size_t slash = is_api ? rest.rfind('/') : std::string::npos;
-    const std::string name = rest.substr(0, slash);
-    const std::string what = slash == std::string::npos ? "" : rest.substr(slash + 1);
-    if (!name.empty() &&
-        (is_api ? what == "verdict" || what == "page" : name.find('/') == std::string::npos))
-      return OfRun(name, what);
-  }
+  if (path == "/") return RunListPage();
+  if (const std::optional<RunPath> of_run = RunPathOf(path))
+    return OfRun(of_run->name, of_run->what);
   return {
       .status = 404,
       .body = "there is nothing here: / lists the runs; metrics are those of nanwatch-gather\n"};
