@@ -9,6 +9,22 @@
 
 namespace nanwatch {
 
+// The variables behind what a verb is told of an HTTP server that it asks or sends to.
+struct ClientVariables {
+  const char* url;
+  const char* token_file;
+  const char* ca;
+  const char* cert;
+  const char* key;
+};
+// All but the address, whose flag is the verb's own.
+void AddClientOptions(CLI::App& verb, HttpClientOptions& client, const ClientVariables& variables,
+                      const char* token_flag = "--token-file");
+
+// A token is for one address: that of the configuration, or of the environment, stays with it.
+[[nodiscard]] bool IsTokenOfAnother(const HttpClientOptions& client,
+                                    const ClientVariables& variables);
+
 // `token_flag`: "--token-file", where the verb has no other of that name.
 void AddFleetOptions(CLI::App& verb, HttpClientOptions& client,
                      const char* token_flag = "--token-file");

@@ -17,6 +17,7 @@
 #include "daemon/http/gzip.h"
 #include "daemon/http/http_client.h"
 #include "tools/exit_codes.h"
+#include "tools/fleet_options.h"
 #include "tools/forwarder.h"
 #include "tools/help_layout.h"
 #include "tools/output_file.h"
@@ -122,21 +123,14 @@ int ForwardUntilSignal(Forwarder& forwarder, bool once, MetricsFile metrics) {
   }
 }
 
-std::string WithoutLastSlash(std::string url) {
-  while (url.ends_with('/')) url.pop_back();
-  return url;
-}
-
-// A token is for one address: that of the configuration, or of the environment, stays with it.
-bool IsTokenOfAnother(const HttpClientOptions& client) {
-  const Environment environment = ProcessEnvironment();
-  const std::string to = environment(kEnvForwardTo);
-  return !client.token_file.empty() && client.token_file == environment(kEnvForwardTokenFile) &&
-         !to.empty() && WithoutLastSlash(to) != WithoutLastSlash(client.url);
-}
+constexpr ClientVariables kForwardVariables = {.url = kEnvForwardTo,
+                                               .token_file = kEnvForwardTokenFile,
+                                               .ca = kEnvForwardCa,
+                                               .cert = kEnvForwardCert,
+                                               .key = kEnvForwardKey};
 
 int Forward(const ForwardOptions& options) {
-  if (IsTokenOfAnother(options.client)) {
+  if (IsTokenOfAnother(options.client, kForwardVariables)) {
     Say("the token in " + options.client.token_file + " is for " +
         ProcessEnvironment()(kEnvForwardTo) + ": set " + kEnvForwardTo + "=" + options.client.url +
         " and " + kEnvForwardTokenFile + " instead of --to");
@@ -194,18 +188,7 @@ void AddForwardVerb(CLI::App& app, VerbCall& call) {
       ->required()
       ->type_name("URL")
       ->envname(kEnvForwardTo);
-  verb->add_option("--token-file", client.token_file, "The token that the gatherer asks for")
-      ->type_name("FILE")
-      ->envname(kEnvForwardTokenFile);
-  verb->add_option("--ca", client.ca_file, "Trust these authorities, not those of the system")
-      ->type_name("FILE")
-      ->envname(kEnvForwardCa);
-  verb->add_option("--cert", client.certificate_file, "A client certificate, PEM")
-      ->type_name("FILE")
-      ->envname(kEnvForwardCert);
-  verb->add_option("--key", client.key_file, "Its key, PEM")
-      ->type_name("FILE")
-      ->envname(kEnvForwardKey);
+  AddClientOptions(*verb, client, kForwardVariables);
   verb->add_flag("--collector", options->to_a_collector,
                  "It is an OpenTelemetry Collector, whose word is enough")
       ->envname(kEnvForwardCollector);
