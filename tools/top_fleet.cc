@@ -4,7 +4,6 @@
 #include <set>
 
 #include "daemon/base/clock.h"
-#include "daemon/correlate/wire_names.h"
 #include "daemon/report/cell_text.h"
 #include "daemon/report/incident_words.h"
 #include "proto/wire/segment.h"
@@ -13,23 +12,9 @@
 namespace nanwatch {
 
 TopRow TopFleet::RowOf(const SeenRun& run, uint64_t recorded_ns) {
-  TopRow row = {.run = run.id,
-                .job = run.job,
-                .rank = run.run.rank(),
-                .world_size = run.run.world_size(),
-                .pid = run.run.pid(),
-                .host = run.run.host(),
-                .program = run.run.program(),
-                .state = StateOf(run),
-                .live = run.live,
-                .level = LevelName(run.state.level()),
-                .findings = run.state.values_bad()};
+  TopRow row = RowOfRun(run);
+  row.live = run.live;
   if (const int64_t step = StepOf(run); step >= 0) row.step = step;
-  if (run.state.has_loss()) row.loss = run.state.loss();
-  if (run.state.has_overhead_percent()) {
-    row.overhead_percent = run.state.overhead_percent();
-    row.overhead_interval = {run.state.overhead_low(), run.state.overhead_high()};
-  }
   Mark& mark = marks_[run.id];
   if (row.step.has_value() && recorded_ns > mark.recorded_ns) {
     const double seconds =

@@ -110,33 +110,38 @@ std::string VerdictSoFar(const std::vector<Incident>& incidents, uint64_t findin
   return findings == 0 ? "clean" : "";
 }
 
+TopRow RowOfRun(const SeenRun& run) {
+  TopRow row = {.run = run.id,
+                .job = run.job,
+                .rank = run.run.rank(),
+                .world_size = run.run.world_size(),
+                .pid = run.run.pid(),
+                .host = run.run.host(),
+                .program = run.run.program(),
+                .state = StateOf(run),
+                .level = LevelName(run.state.level()),
+                .findings = run.state.values_bad()};
+  if (run.state.has_loss()) row.loss = run.state.loss();
+  if (run.state.has_overhead_percent()) {
+    row.overhead_percent = run.state.overhead_percent();
+    row.overhead_interval = {run.state.overhead_low(), run.state.overhead_high()};
+  }
+  return row;
+}
+
 TopLook::TopLook() : observations_(FindPlaces(ProcessEnvironment())) {}
 
 TopRow TopLook::RowOf(const LiveRun& run, uint64_t now_ns) {
   const SeenRun& seen = run.seen;
-  TopRow row = {.run = seen.id,
-                .job = seen.job,
-                .rank = seen.run.rank(),
-                .world_size = seen.run.world_size(),
-                .pid = seen.run.pid(),
-                .host = seen.run.host(),
-                .program = seen.run.program(),
-                .state = StateOf(seen),
-                .level = LevelName(seen.state.level()),
-                .findings = seen.state.values_bad()};
+  TopRow row = RowOfRun(seen);
   const StepClock clock(FactsOf(run));
   if (const int64_t step = clock.Read(seen.state.clocks()).step; step >= 0) row.step = step;
-  if (seen.state.has_loss()) row.loss = seen.state.loss();
   if (!row.loss.has_value())
     row.loss = Newest(run.last_steps, &StepSummary::has_loss, &StepSummary::loss);
   row.gradient_norm =
       Newest(run.last_steps, &StepSummary::has_gradient_norm, &StepSummary::gradient_norm);
   if (run.last_stats.has_value()) row.update_ratio = UpdateRatioOf(*run.last_stats);
   row.scale = Newest(run.last_steps, &StepSummary::has_scale, &StepSummary::scale);
-  if (seen.state.has_overhead_percent()) {
-    row.overhead_percent = seen.state.overhead_percent();
-    row.overhead_interval = {seen.state.overhead_low(), seen.state.overhead_high()};
-  }
   for (const StepSummary& step : run.last_steps) {
     if (step.has_loss()) row.losses.push_back(step.loss());
   }

@@ -40,6 +40,9 @@ struct StepMark {
 [[nodiscard]] std::string VerdictSoFar(const std::vector<Incident>& incidents, uint64_t findings,
                                        bool watches);
 
+// What a row says of any run: its state alone, without step or verdict.
+[[nodiscard]] TopRow RowOfRun(const SeenRun& run);
+
 // Where `top` gets what it shows.
 class TopSource {
  public:
