@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "daemon/fleet/fleet_row.h"
 #include "daemon/fleet/otlp_logs.h"
 #include "daemon/report/cell_text.h"
 
@@ -12,8 +13,6 @@ namespace nanwatch {
 namespace {
 
 constexpr int kRanksNamed = 16;
-constexpr int64_t kSilentSeconds =
-    180;  // as of kFleetSilentSeconds (daemon/gather/fleet_verdict.h)
 
 // As a part of a path.
 std::string Escaped(const std::string& text) {
@@ -91,7 +90,7 @@ Result<FleetListing> AskFleetRuns(const HttpClientOptions& fleet) {
   FleetListing listing;
   for (const FleetRunList::One& one : list.runs()) {
     const bool has_ended = one.facts().state().ended();
-    const bool is_silent = !has_ended && one.heard_ago_s() >= kSilentSeconds;
+    const bool is_silent = !has_ended && one.heard_ago_s() >= kFleetSilentSeconds;
     listing.runs.push_back(
         {.id = one.id(),
          .job = one.job(),
@@ -118,7 +117,7 @@ Result<std::string> FleetJobOf(const HttpClientOptions& fleet, const std::string
 
 Result<FleetVerdict> AskFleetVerdict(const HttpClientOptions& fleet, const std::string& job) {
   const Result<std::string> body =
-      Ask(fleet, "/api/v1/jobs/" + Escaped(job) + "/verdict", "application/x-protobuf");
+      Ask(fleet, "/api/v1/jobs/" + Escaped(job) + "/verdict", kOtlpType);
   if (!body.ok()) return body.status();
   FleetVerdict verdict;
   // An empty body is a message, too.

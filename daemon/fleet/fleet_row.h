@@ -33,6 +33,10 @@ enum class FleetLane : uint8_t { kConclusions = 0, kRuns = 1, kFindings = 2, kSt
 inline constexpr size_t kFleetLanes = 4;
 [[nodiscard]] FleetLane LaneOf(FleetKind kind);
 
+// A rank that has not ended and was not heard of for so long fell silent. Its daemon sends a state
+// every ten seconds, a long one every minute (daemon/store/outbox.h).
+inline constexpr int64_t kFleetSilentSeconds = 180;
+
 struct FleetRow {
   std::string daemon = {};   // UUID, lower case
   uint64_t sequence = 0;     // below 2^63

@@ -10,14 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "daemon/fleet/fleet_row.h"
 #include "daemon/gather/fleet_run.h"
 #include "fleet.pb.h"
 
 namespace nanwatch {
-
-// A rank that has not ended and was not heard of for so long fell silent. Its daemon sends a state
-// every ten seconds, a long one every minute (daemon/store/outbox.h).
-inline constexpr int64_t kFleetSilentSeconds = 180;
 
 // A launch is judged by so many records: each of its runs by at most the same number, what others
 // do not use included, and by no fewer than the second figure. Of a run that has more, the first

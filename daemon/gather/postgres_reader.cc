@@ -73,6 +73,12 @@ std::string ArrayOf(const std::set<std::string>& names) {
   return text + "}";
 }
 
+std::string IdsOf(const std::vector<FleetRun>& runs) {
+  std::set<std::string> ids;
+  for (const FleetRun& run : runs) ids.insert(run.run);
+  return ArrayOf(ids);
+}
+
 std::string BytesOf(const pqxx::field& field) {
   const pqxx::binarystring bytes(field);
   return std::string(bytes.get(), bytes.size());
@@ -133,12 +139,10 @@ class PostgresReader final : public FleetReader {
   Result<FleetFindings> FindingsOf(const std::string& tenant, const std::string& job,
                                    const std::vector<FleetRun>& runs) override {
     FleetFindings findings;
-    std::set<std::string> ids;
-    for (const FleetRun& run : runs) ids.insert(run.run);
     const Status done = Read([&](pqxx::read_transaction& transaction) {
       int64_t bytes = 0;
-      const pqxx::result rows = transaction.exec_params(kFindings, job, ArrayOf(ids),
-                                                        kFleetBytesMax, kFleetRowsMax, tenant);
+      const pqxx::result rows = transaction.exec_params(kFindings, job, IdsOf(runs), kFleetBytesMax,
+                                                        kFleetRowsMax, tenant);
       for (const auto& row : rows) {
         std::string body = BytesOf(row[1]);
         bytes += static_cast<int64_t>(body.size());
@@ -177,11 +181,9 @@ class PostgresReader final : public FleetReader {
   Result<FleetSteps> StepsOf(const std::string& tenant, const std::string& job,
                              const std::vector<FleetRun>& runs) override {
     FleetSteps steps;
-    std::set<std::string> ids;
-    for (const FleetRun& run : runs) ids.insert(run.run);
     const Status done = Read([&](pqxx::read_transaction& transaction) {
       for (const auto& row :
-           transaction.exec_params(kSteps, job, ArrayOf(ids), tenant, kFleetStepsMax)) {
+           transaction.exec_params(kSteps, job, IdsOf(runs), tenant, kFleetStepsMax)) {
         StepSummary step;
         if (step.ParseFromString(BytesOf(row[1])))
           steps[row[0].as<std::string>()].push_back(std::move(step));
