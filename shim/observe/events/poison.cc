@@ -202,9 +202,7 @@ Poison::Change Poison::Settle(const PythonNames& names) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (Poisoned()) {
     if (AnyIsBad(names)) return Change::kNone;
-    Forget();
-    due_ = more_ = false;
-    poisoned_.store(false, std::memory_order_relaxed);
+    LeaveLocked();
     return Change::kLeft;
   }
   if (!due_) return Change::kNone;

@@ -38,16 +38,22 @@ bool TakesNumbersOfPython(const OpTraits& op) {
   return (op.families & kEnters) != 0 && std::strncmp(op.name, kLift, sizeof(kLift) - 1) == 0;
 }
 
+// An earlier value, made at `site`.
+void AddValue(const ValueRef& value, uint32_t site, uint8_t kinds, uint8_t argument,
+              Sources* sources) {
+  Source source{};
+  source.kind = static_cast<uint8_t>(SourceKind::kValue);
+  source.site = site;
+  source.value = value.ticket;
+  source.kinds = kinds;
+  source.input = argument;
+  sources->Add(source, value.index);
+}
+
 bool AddLeft(const std::optional<RuinedParameters::Left>& left, uint8_t kinds, uint8_t argument,
              Sources* sources) {
   if (!left) return false;
-  Source source{};
-  source.kind = static_cast<uint8_t>(SourceKind::kValue);
-  source.site = left->site;
-  source.value = left->value.ticket;
-  source.kinds = kinds;
-  source.input = argument;
-  sources->Add(source, left->value.index);
+  AddValue(left->value, left->site, kinds, argument, sources);
   sources->assumed = true;
   return true;
 }
@@ -63,13 +69,7 @@ bool AddSavedByForward(const ThreadState* thread, const PlainTensor& plain, uint
       thread->told != nullptr ? Saved::kUnknown : IsSavedByRunningNode(plain.storage);
   if (saved == Saved::kNo) return false;  // a gradient that a hook has put there
   sources->assumed |= saved == Saved::kUnknown;
-  Source source{};
-  source.kind = static_cast<uint8_t>(SourceKind::kValue);
-  source.site = made->site;
-  source.value = made->value.ticket;
-  source.kinds = kinds;
-  source.input = argument;
-  sources->Add(source, made->value.index);
+  AddValue(made->value, made->site, kinds, argument, sources);
   return true;
 }
 
@@ -316,13 +316,7 @@ bool SourceFinder::AddForgotten(const Location& place, uint8_t kinds, uint8_t ar
   const ValueRef value = uses_.level.forgotten_value();
   RecentValues::Kept kept;
   if (value.ticket == 0 || !uses_.recent.Look(value, &kept)) return false;
-  Source source{};
-  source.kind = static_cast<uint8_t>(SourceKind::kValue);
-  source.site = kept.record.site;
-  source.value = value.ticket;
-  source.kinds = kinds;
-  source.input = argument;
-  sources->Add(source, value.index);
+  AddValue(value, kept.record.site, kinds, argument, sources);
   sources->assumed = true;
   return true;
 }
