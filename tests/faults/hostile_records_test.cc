@@ -26,7 +26,19 @@ constexpr SegmentLayout kFullSize{.ring_slots = 1 << 18,
                                   .name_bytes = 16 * 1024};
 constexpr uint64_t kMebi = 1 << 20;
 
-class HostileRecordsTest : public FaultTest {};
+class HostileRecordsTest : public FaultTest {
+ protected:
+  // Numbered from 1.
+  [[nodiscard]] std::vector<std::unique_ptr<SegmentBuilder>> JobsOf(
+      uint64_t count, const SegmentLayout& layout) const {
+    std::vector<std::unique_ptr<SegmentBuilder>> jobs;
+    for (uint64_t nonce = 1; nonce <= count; ++nonce) {
+      jobs.push_back(std::make_unique<SegmentBuilder>(
+          options_.segment_dir, SegmentBuilderOptions{.layout = layout, .nonce = nonce}));
+    }
+    return jobs;
+  }
+};
 
 TEST_F(HostileRecordsTest, OfADeadJobTakeBoundedMemoryAndOthersAreRead) {
   SegmentBuilder hostile(options_.segment_dir, {.layout = kFullSize, .nonce = 1, .dead = true});
@@ -56,12 +68,8 @@ TEST_F(HostileRecordsTest, OfADeadJobTakeBoundedMemoryAndOthersAreRead) {
 // However few their rows are.
 TEST_F(HostileRecordsTest, WhatIsCommittedTogetherIsBoundedInBytes) {
   constexpr SegmentLayout kLayout = SmallLayoutWithRing(1 << 11);
-  std::vector<std::unique_ptr<SegmentBuilder>> jobs;
-  for (uint64_t nonce = 1; nonce <= 16; ++nonce) {
-    jobs.push_back(std::make_unique<SegmentBuilder>(
-        options_.segment_dir, SegmentBuilderOptions{.layout = kLayout, .nonce = nonce}));
-    FillWithLongNames(*jobs.back(), kLayout);
-  }
+  const std::vector<std::unique_ptr<SegmentBuilder>> jobs = JobsOf(16, kLayout);
+  for (const auto& job : jobs) FillWithLongNames(*job, kLayout);
   Start();
   uint64_t bytes = 0, largest = 0;
   bool is_first = true;
@@ -94,11 +102,7 @@ TEST_F(HostileRecordsTest, AFileLargerThanAnySegmentIsNamedAndNotMapped) {
 // One that floods does not take the turns of those behind it.
 TEST_F(HostileRecordsTest, EachSegmentHasItsTurn) {
   constexpr SegmentLayout kRing = SmallLayoutWithRing(1 << 17);
-  std::vector<std::unique_ptr<SegmentBuilder>> floods;
-  for (uint64_t nonce = 1; nonce <= 3; ++nonce) {
-    floods.push_back(std::make_unique<SegmentBuilder>(
-        options_.segment_dir, SegmentBuilderOptions{.layout = kRing, .nonce = nonce}));
-  }
+  const std::vector<std::unique_ptr<SegmentBuilder>> floods = JobsOf(3, kRing);
   SegmentBuilder last(options_.segment_dir, {.nonce = 0xffff});
   last.WriteValue("aten::log", "a");
   const auto fill = [](SegmentBuilder& job) {

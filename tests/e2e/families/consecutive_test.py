@@ -14,6 +14,22 @@ for number, steps in enumerate({steps}):
 """
 
 
+# A model that a logarithm of zero ruins in its third step, or that stays good.
+SPOILED = """
+import torch, torch.nn as nn
+torch.manual_seed(0)
+def train(spoil):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(5):
+        x = torch.ones(8, 4) * float(not spoil or step != 2)
+        optimizer.zero_grad()
+        model(x.log()).square().mean().backward()
+        optimizer.step()
+    return model
+"""
+
+
 def trainings(steps, of, bad, optimizer="SGD"):
     return TRAININGS.format(steps=steps, of=of, bad=bad, optimizer=optimizer)
 
@@ -244,19 +260,10 @@ for fold in folds: fold.join()
     def test_weights_of_a_ruined_model_that_are_used_later_are_of_the_same_incident(self):
         for keep in ("model.state_dict()", "{name: value.clone() for name, value in model.state_dict().items()}"):
             with self.subTest(keep):
-                verdict = self.verdict_of(f"""
-import torch, torch.nn as nn
-torch.manual_seed(0)
-def train(spoil):
-    model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step in range(5):
-        x = torch.ones(8, 4) * float(not spoil or step != 2)
-        optimizer.zero_grad()
-        model(x.log()).square().mean().backward()
-        optimizer.step()
-    return {keep}
-kept = train(True)
+                verdict = self.verdict_of(SPOILED + f"""
+model = train(True)
+kept = {keep}
+del model
 train(False)
 model = nn.Linear(4, 1)
 model.load_state_dict(kept)
@@ -290,21 +297,11 @@ train(models[2], lambda scores, step: (scores * (step != 3) / (scores * (step !=
         self.assertEqual(told, {"aten::log", "aten::div"})
 
     def test_checkpoint_of_a_ruined_model_is_of_its_incident(self):
-        verdict = self.verdict_of("""
-import io, torch, torch.nn as nn
-torch.manual_seed(0)
+        verdict = self.verdict_of(SPOILED + """
+import io
 file = io.BytesIO()
-def train(spoil, saves):
-    model = nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step in range(5):
-        x = torch.ones(8, 4) * float(not spoil or step != 2)
-        optimizer.zero_grad()
-        model(x.log()).square().mean().backward()
-        optimizer.step()
-    if saves: torch.save(model.state_dict(), file)
-train(True, True)
-train(False, False)
+torch.save(train(True).state_dict(), file)
+train(False)
 file.seek(0)
 model = nn.Linear(4, 1)
 model.load_state_dict(torch.load(file))
