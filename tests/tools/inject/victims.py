@@ -16,6 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("NANWATCH_BUILD") or HERE.parents[2] / "build/release") / "tests"
 ONCE, STAND_IN, REGISTERS = BUILD / "nanwatch_inject_once", BUILD / "nanwatch_inject_stand_in.so", BUILD / "nanwatch_inject_registers.so"
 MARGIN_MS = 60_000  # for what takes a fraction of a second
+WAIT_FOR_GOOD = ("blocked", "execs")  # the kinds that pass no point of Python once they wait
 
 
 def time_to_wait(seconds):
@@ -36,6 +37,15 @@ class Victim:
         word, pid = self.process.stdout.readline().split()
         assert word == "ready", word
         self.pid = int(pid)
+        if kind in WAIT_FOR_GOOD:
+            self.let_it_wait()
+
+    def let_it_wait(self):
+        """Until its only thread waits in the kernel: on the way there from its "ready" it still gives the GIL back."""
+        status = pathlib.Path(f"/proc/{self.pid}/stat")
+        while status.read_text().rpartition(") ")[2][0] != "S":
+            assert self.process.poll() is None, "it ended"
+            os.sched_yield()
 
     def command(self, limit_ms=MARGIN_MS, asked=""):
         """`asked`: which request this is, where there are several."""
