@@ -131,19 +131,12 @@ TEST_F(DiskErrorsTest, OfTheWholeDiskAreNoFaultOfTheDatabase) {
 TEST_F(DiskErrorsTest, FailuresThatAreNoneOfTheDiskLeaveTheDatabaseWhereItIs) {
   Start();
   Tick();
-  sqlite3* other = nullptr;
-  ASSERT_EQ(sqlite3_open(DatabasePath(options_.state_dir).c_str(), &other), SQLITE_OK);
-  ASSERT_EQ(sqlite3_exec(other,
-                         "CREATE TRIGGER refuse BEFORE INSERT ON run WHEN NEW.id ="
-                         " '0000000000000001' BEGIN SELECT RAISE(ABORT, 'refused'); END",
-                         nullptr, nullptr, nullptr),
-            SQLITE_OK);
+  RefuseRunOne();
   SegmentBuilder job(options_.segment_dir, {.nonce = 1});
   job.WriteValue("aten::log", "a");
   for (int i = 0; i < 30; ++i) Tick(1'000);
   EXPECT_EQ(MovedAside(), 0) << "a refused row";
-  EXPECT_EQ(sqlite3_exec(other, "DROP TRIGGER refuse", nullptr, nullptr, nullptr), SQLITE_OK);
-  sqlite3_close(other);
+  AcceptRunOne();
   daemon_->intake().set_after_commit([](const std::string&) { throw std::bad_alloc(); });
   for (int i = 0; i < 100; ++i) Tick(1'000);
   EXPECT_EQ(MovedAside(), 0) << "no memory";

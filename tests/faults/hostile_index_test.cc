@@ -48,7 +48,7 @@ unsigned char* SectionOf(const SegmentBuilder& job, wire::SectionType type) {
 
 class HostileIndexTest : public FaultTest {
  protected:
-  static void RunAhead(SegmentBuilder& job) {
+  static void RunAheadInRing(SegmentBuilder& job) {
     RunFirst();
     usleep(kPaceUs);
     const uint64_t next = job.ring().reserved_slots.load() + kLargeRing.ring_slots + 1;
@@ -71,54 +71,50 @@ class HostileIndexTest : public FaultTest {
     });
     EXPECT_EQ(status, 0) << "twenty looks took more than half a minute of processor time";
   }
+  // While the job writes lap after lap of `capacity` entries. Of every lap one stands: the last.
+  template <typename Entry>
+  void ExpectLookEndsAsItRunsAhead(const SegmentBuilder& job, wire::StepRingHeader& ring,
+                                   Entry* entries, uint64_t capacity) {
+    uint64_t written = uint64_t{1} << 32;
+    ring.written.store(written);
+    const Scribbler hostile([&] {
+      RunFirst();
+      usleep(kPaceUs);
+      written += capacity + 1;
+      entries[(written - 1) % capacity].sequence.store(2 * written);
+      ring.written.store(written);
+    });
+    ExpectLookEnds(job, /*to_end=*/false);
+  }
 };
 
 // Of every lap one slot is the head of a record: the last.
 TEST_F(HostileIndexTest, AWriterThatRunsAheadKeepsNoReaderOfItsRing) {
   SegmentBuilder job(options_.segment_dir, {.layout = kLargeRing, .nonce = 1});
-  const Scribbler hostile([&] { RunAhead(job); });
+  const Scribbler hostile([&] { RunAheadInRing(job); });
   ExpectLookEnds(job, /*to_end=*/true);
 }
 
-// Of every lap one entry stands: the last.
 TEST_F(HostileIndexTest, AWriterThatRunsAheadKeepsNoReaderOfItsSteps) {
-  SegmentBuilder job(options_.segment_dir, {.layout = kManySteps, .nonce = 1});
-  auto* header = reinterpret_cast<wire::StepRingHeader*>(SectionOf(job, wire::SectionType::kSteps));
-  auto* entries = reinterpret_cast<wire::StepEntry*>(header + 1);
-  uint64_t written = uint64_t{1} << 32;
-  header->written.store(written);
-  const Scribbler hostile([&] {
-    RunFirst();
-    usleep(kPaceUs);
-    written += kManySteps.steps + 1;
-    entries[(written - 1) % kManySteps.steps].sequence.store(2 * written);
-    header->written.store(written);
-  });
-  ExpectLookEnds(job, /*to_end=*/false);
+  const SegmentBuilder job(options_.segment_dir, {.layout = kManySteps, .nonce = 1});
+  auto* ring = reinterpret_cast<wire::StepRingHeader*>(SectionOf(job, wire::SectionType::kSteps));
+  auto* entries = reinterpret_cast<wire::StepEntry*>(ring + 1);
+  ExpectLookEndsAsItRunsAhead(job, *ring, entries, kManySteps.steps);
 }
 
 TEST_F(HostileIndexTest, AWriterThatRunsAheadKeepsNoReaderOfItsSnapshots) {
-  SegmentBuilder job(options_.segment_dir, {.layout = kManyStats, .nonce = 1});
-  auto* header = reinterpret_cast<wire::StepRingHeader*>(SectionOf(job, wire::SectionType::kStats));
-  auto* entries = reinterpret_cast<wire::StatsEntry*>(header + 1);
+  const SegmentBuilder job(options_.segment_dir, {.layout = kManyStats, .nonce = 1});
+  auto* ring = reinterpret_cast<wire::StepRingHeader*>(SectionOf(job, wire::SectionType::kStats));
+  auto* entries = reinterpret_cast<wire::StatsEntry*>(ring + 1);
   // They are whole, and no head of a snapshot.
   for (uint64_t i = 0; i < kManyStats.stats; ++i) entries[i].kind = wire::StatsEntry::kParameter;
-  uint64_t written = uint64_t{1} << 32;
-  header->written.store(written);
-  const Scribbler hostile([&] {
-    RunFirst();
-    usleep(kPaceUs);
-    written += kManyStats.stats + 1;
-    entries[(written - 1) % kManyStats.stats].sequence.store(2 * written);
-    header->written.store(written);
-  });
-  ExpectLookEnds(job, /*to_end=*/false);
+  ExpectLookEndsAsItRunsAhead(job, *ring, entries, kManyStats.stats);
 }
 
 TEST_F(HostileIndexTest, OthersAreReadBesideIt) {
   SegmentBuilder hostile_job(options_.segment_dir, {.layout = kLargeRing, .nonce = 1});
   SegmentBuilder job(options_.segment_dir, {.nonce = 2});
-  const Scribbler hostile([&] { RunAhead(hostile_job); });
+  const Scribbler hostile([&] { RunAheadInRing(hostile_job); });
   Start();
   const int rounds = FaultRounds(20, 2'000);
   for (int i = 0; i < rounds && !HasFatalFailure(); ++i) {
@@ -132,7 +128,7 @@ TEST_F(HostileIndexTest, OthersAreReadBesideIt) {
 // Whoever writes on though it counts as dead is not waited for.
 TEST_F(HostileIndexTest, OneOfTheDeadThatHasNoEndIsNamedAndRemoved) {
   SegmentBuilder job(options_.segment_dir, {.layout = kLargeRing, .nonce = 1, .dead = true});
-  const Scribbler hostile([&] { RunAhead(job); });
+  const Scribbler hostile([&] { RunAheadInRing(job); });
   Start();
   for (int i = 0; i < 40 && !HasFatalFailure(); ++i) Tick();
   EXPECT_EQ(daemon_->intake().open_segments(), 0u);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fault 15: records that are valid and make as much of themselves as they can. One segment costs
 // bounded memory, and all others are read. (Records that make no sense: tests/fuzz.)
-#include <sqlite3.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -121,14 +120,7 @@ TEST_F(HostileRecordsTest, EachSegmentHasItsTurn) {
 TEST_F(HostileRecordsTest, OneThatCannotBeKeptIsPutAsideByNameAndOthersGoOn) {
   Start();
   Tick();
-  sqlite3* database = nullptr;
-  ASSERT_EQ(sqlite3_open(DatabasePath(options_.state_dir).c_str(), &database), SQLITE_OK);
-  ASSERT_EQ(sqlite3_exec(database,
-                         "CREATE TRIGGER refuse BEFORE INSERT ON run WHEN NEW.id ="
-                         " '0000000000000001' BEGIN SELECT RAISE(ABORT, 'refused'); END",
-                         nullptr, nullptr, nullptr),
-            SQLITE_OK);
-  sqlite3_close(database);
+  RefuseRunOne();
   SegmentBuilder refused(options_.segment_dir, {.nonce = 1});
   refused.WriteValue("aten::log", "a");
   SegmentBuilder job(options_.segment_dir, {.nonce = 2});

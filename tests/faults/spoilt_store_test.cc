@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fault 10: bits of the database are flipped, or its end is missing. It is read or moved aside, no
 // reader ends, and what the segments hold is read into the new one.
-#include <sqlite3.h>
 
 #include <filesystem>
 #include <fstream>
@@ -19,12 +18,6 @@ namespace {
 
 class SpoiltStoreTest : public FaultTest {
  protected:
-  void Execute(const std::string& sql) {
-    sqlite3* other = nullptr;
-    ASSERT_EQ(sqlite3_open(DatabasePath(options_.state_dir).c_str(), &other), SQLITE_OK);
-    EXPECT_EQ(sqlite3_exec(other, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
-    sqlite3_close(other);
-  }
   [[nodiscard]] bool WasMovedAside() const {
     for (const auto& entry : std::filesystem::directory_iterator(options_.state_dir)) {
       if (entry.path().string().find(".corrupt-") != std::string::npos) return true;

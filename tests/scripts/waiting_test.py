@@ -55,7 +55,7 @@ PAUSES = {
     "fakes/faulty_disk.cc": (1, "how long a sync takes, as a test asks for it"),
     "faults/fleet/fleet_faults.py": (1, "things are killed at any moment: what is asserted holds at each"),
     "faults/frozen_cgroup_test.cc": (2, "a job that asks what to write next; " + POLL),
-    "faults/hostile_index_test.cc": (3, "the pace of a hostile writer; what is asserted holds at any"),
+    "faults/hostile_index_test.cc": (2, "the pace of a hostile writer; what is asserted holds at any"),
     "faults/stopped_daemon_test.cc": (1, POLL),
     "fakes/torch/libtorch_cpu.c": (1, "a constructor that takes as long as the real one; who waits for it waits for its end"),
     "fakes/torch_cuda/fake_device.cc": (1, DEVICE),

@@ -2,12 +2,11 @@
 // Batches of ops' outputs: every type, sizes around a vector, a tile and what is read in full, and
 // a bad value in the first or last element of any of them. What is sampled is in sampling_test.cc.
 #include <algorithm>
-#include <memory>
 #include <thread>
 
 #include "tests/property/device/checked_batch.h"
+#include "tests/property/device/drawn_tensors.h"
 #include "tests/property/device/every_type.h"
-#include "tests/property/device/shelf.h"
 
 namespace nanwatch::device {
 namespace {
@@ -59,36 +58,9 @@ TEST_P(BatchOfType, ReadsInFullUpToAMegabyteAndAllWhereAsked) {
 
 NANWATCH_EVERY_TYPE(BatchOfType);
 
-class KernelBatch : public testing::Test {
+class KernelBatch : public DrawnTensors {
  protected:
-  // `count` tensors of any type, few of them larger than a tile.
-  std::vector<JobTensor> DrawTensors(Shelf& shelf, size_t count) {
-    std::vector<JobTensor> tensors;
-    for (size_t i = 0; i < count; ++i) {
-      constexpr size_t kBytesMax[] = {64, 64, 4096, 4096, 4096, 150'000};
-      Values& values = values_[random_() % values_.size()];
-      const size_t most = kBytesMax[random_() % 6] / values.element_bytes();
-      tensors.push_back(shelf.Add(values, random_() % (most + 1), random_() % 16));
-      types_.push_back(&values);
-    }
-    return tensors;
-  }
-
-  // A tensor of `count` floats, all of them 1.
-  static JobTensor Ones(std::vector<float>& floats, size_t count) {
-    floats.assign(count, 1.0f);
-    return DenseTensor(wire::ElementType::kFloat32, floats.data(), count);
-  }
-
-  static std::vector<Values> AllValues() {
-    std::vector<Values> all;
-    for (const wire::ElementType type : reference::kAllTypes) all.emplace_back(type, 20240611);
-    return all;
-  }
-
-  std::mt19937_64 random_{20240613};
-  std::vector<Values> values_ = AllValues();
-  std::vector<Values*> types_;  // of the tensors drawn
+  KernelBatch() : DrawnTensors(20240613) {}
 };
 
 TEST_F(KernelBatch, OfTwentyFourAndAsManyOthersSaysOfEachWhatTheReferenceSays) {
@@ -96,16 +68,7 @@ TEST_F(KernelBatch, OfTwentyFourAndAsManyOthersSaysOfEachWhatTheReferenceSays) {
   const std::vector<JobTensor> tensors = DrawTensors(shelf, kBatchTensorsMax);
   int hits = 0;
   for (int round = 0; round < 60; ++round) {
-    std::vector<std::unique_ptr<Planted>> planted;
-    const size_t bad = random_() % 5 == 0 ? 40 : random_() % 4;
-    for (size_t n = 0; n < bad; ++n) {
-      const size_t i = random_() % tensors.size();
-      const size_t bytes = static_cast<size_t>(tensors[i].sizes[0]) * types_[i]->element_bytes();
-      if (bytes == 0) continue;
-      const size_t part = types_[i]->part_bytes();
-      planted.push_back(
-          std::make_unique<Planted>(*types_[i], At(tensors[i], random_() % bytes / part * part)));
-    }
+    const Bad bad = Plant(tensors, DrawBadCount());
     // As many entries as there may be, or fewer, and the others behind them.
     const size_t entries = round % 2 == 0 ? kBatchEntriesMax : 1 + random_() % kBatchEntriesMax;
     const auto middle = tensors.begin() + static_cast<ptrdiff_t>(entries);
@@ -115,7 +78,6 @@ TEST_F(KernelBatch, OfTwentyFourAndAsManyOthersSaysOfEachWhatTheReferenceSays) {
     batch.Run(1 + static_cast<uint32_t>(random_() % 40), random_);
     batch.ExpectAsReference();
     hits += batch.Answered() ? 1 : 0;
-    while (!planted.empty()) planted.pop_back();  // the last first: two may be in one place
     ASSERT_FALSE(HasFailure()) << "round " << round;
   }
   EXPECT_GT(hits, 15);

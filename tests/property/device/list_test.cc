@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "tests/property/device/checked_list.h"
+#include "tests/property/device/drawn_tensors.h"
 #include "tests/property/device/every_type.h"
-#include "tests/property/device/shelf.h"
 
 namespace nanwatch::device {
 namespace {
@@ -43,36 +43,9 @@ TEST_P(ListOfType, FindsABadValueInTheFirstAndTheLastElementOfEachEntry) {
 
 NANWATCH_EVERY_TYPE(ListOfType);
 
-class KernelList : public testing::Test {
+class KernelList : public DrawnTensors {
  protected:
-  // `count` tensors of any type, few of them larger than a tile.
-  std::vector<JobTensor> DrawTensors(Shelf& shelf, size_t count) {
-    std::vector<JobTensor> tensors;
-    for (size_t i = 0; i < count; ++i) {
-      constexpr size_t kBytesMax[] = {64, 64, 4096, 4096, 4096, 150'000};
-      Values& values = values_[random_() % values_.size()];
-      const size_t most = kBytesMax[random_() % 6] / values.element_bytes();
-      tensors.push_back(shelf.Add(values, random_() % (most + 1), random_() % 16));
-      types_.push_back(&values);
-    }
-    return tensors;
-  }
-
-  // A tensor of `count` floats, all of them 1.
-  static JobTensor Ones(std::vector<float>& floats, size_t count) {
-    floats.assign(count, 1.0f);
-    return DenseTensor(wire::ElementType::kFloat32, floats.data(), count);
-  }
-
-  static std::vector<Values> AllValues() {
-    std::vector<Values> all;
-    for (const wire::ElementType type : reference::kAllTypes) all.emplace_back(type, 20240611);
-    return all;
-  }
-
-  std::mt19937_64 random_{20240612};
-  std::vector<Values> values_ = AllValues();
-  std::vector<Values*> types_;  // of the tensors drawn
+  KernelList() : DrawnTensors(20240612) {}
 };
 
 TEST_F(KernelList, OfTwoHundredAndFiftySaysOfEachWhatTheReferenceSays) {
@@ -82,21 +55,11 @@ TEST_F(KernelList, OfTwoHundredAndFiftySaysOfEachWhatTheReferenceSays) {
   for (int round = 0; round < 45; ++round) {
     // All is the gate, or a part of it, or hardly any.
     const size_t gates[] = {tensors.size(), 1 + random_() % 250, 1 + random_() % 8};
-    std::vector<std::unique_ptr<Planted>> planted;
-    const size_t bad = random_() % 5 == 0 ? 40 : random_() % 4;
-    for (size_t n = 0; n < bad; ++n) {
-      const size_t i = random_() % tensors.size();
-      const size_t bytes = static_cast<size_t>(tensors[i].sizes[0]) * types_[i]->element_bytes();
-      if (bytes == 0) continue;
-      const size_t part = types_[i]->part_bytes();
-      planted.push_back(
-          std::make_unique<Planted>(*types_[i], At(tensors[i], random_() % bytes / part * part)));
-    }
+    const Bad bad = Plant(tensors, DrawBadCount());
     CheckedList list(tensors, gates[round % 3]);
     list.Run(1 + static_cast<uint32_t>(random_() % 40), random_);
     list.ExpectAsReference();
     hits += list.result.ticket != 0;
-    while (!planted.empty()) planted.pop_back();  // the last first: two may be in one place
     ASSERT_FALSE(HasFailure()) << "round " << round;
   }
   EXPECT_GT(hits, 10);
@@ -130,22 +93,13 @@ TEST_F(KernelList, OfKindsOnlySaysWhichAreBadAndCountsNone) {
   const std::vector<JobTensor> tensors = DrawTensors(shelf, kListMax);
   int hits = 0;
   for (int round = 0; round < 20; ++round) {
-    std::vector<std::unique_ptr<Planted>> planted;
-    for (uint64_t bad = random_() % 60; bad > 0; --bad) {
-      const size_t i = random_() % tensors.size();
-      const size_t bytes = static_cast<size_t>(tensors[i].sizes[0]) * types_[i]->element_bytes();
-      if (bytes == 0) continue;
-      const size_t part = types_[i]->part_bytes();
-      planted.push_back(
-          std::make_unique<Planted>(*types_[i], At(tensors[i], random_() % bytes / part * part)));
-    }
+    const Bad bad = Plant(tensors, random_() % 60);
     CheckedList list(tensors);
     list.flags = kKindsOnly;
     list.Run(1 + static_cast<uint32_t>(random_() % 40), random_);
     list.ExpectAsReference();
     EXPECT_EQ(list.words.counted, 0u);
     hits += list.result.ticket != 0;
-    while (!planted.empty()) planted.pop_back();
     ASSERT_FALSE(HasFailure()) << "round " << round;
   }
   EXPECT_GT(hits, 10);
