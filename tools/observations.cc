@@ -7,6 +7,7 @@
 
 #include "daemon/ingest/exit_file.h"
 #include "daemon/ingest/run_batch.h"
+#include "daemon/ingest/whole_segment.h"
 #include "daemon/store/former_launches.h"
 
 namespace nanwatch {

@@ -13,6 +13,7 @@
 
 #include "daemon/report/cell_text.h"
 #include "daemon/report/text_layout.h"
+#include "tools/sparkline.h"
 
 namespace nanwatch {
 namespace {
@@ -316,12 +317,6 @@ TopRow Harmless(TopRow row) {
   return row;
 }
 
-std::string_view SparkLevel(size_t level, bool unicode) {
-  constexpr std::array<std::string_view, 8> kUnicode = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-  constexpr std::array<std::string_view, 8> kAscii = {"_", ".", "-", "~", "=", "+", "*", "#"};
-  return unicode ? kUnicode[level] : kAscii[level];
-}
-
 // For sorting by loss: what is not finite is above all numbers, what is not known below.
 std::tuple<int, double> LossRank(const TopRow& row) {
   if (!row.loss.has_value()) return {0, 0};
@@ -368,29 +363,6 @@ std::vector<std::string> DrawTop(const TopPicture& picture, const TopFrame& fram
   for (size_t i = shares.news > 0 ? 1 : 0; i < shares.blanks; ++i) lines.Add("", Tone::kPlain);
   if (shares.keys) lines.Add(kKeys, Tone::kQuiet);
   return lines.Take();
-}
-
-std::string Sparkline(const std::vector<double>& values, size_t columns, bool unicode) {
-  const size_t count = std::min(values.size(), columns);
-  const auto begin = values.end() - static_cast<ptrdiff_t>(count);
-  double low = std::numeric_limits<double>::infinity();
-  double high = -low;
-  for (auto value = begin; value != values.end(); ++value) {
-    if (!std::isfinite(*value)) continue;
-    low = std::min(low, *value);
-    high = std::max(high, *value);
-  }
-  std::string line;
-  for (auto value = begin; value != values.end(); ++value) {
-    if (!std::isfinite(*value)) {
-      line += '!';
-      continue;
-    }
-    // Halved, because the difference of two doubles may be more than a double holds.
-    const double part = high > low ? (*value / 2 - low / 2) / (high / 2 - low / 2) : 0.5;
-    line += SparkLevel(std::min<size_t>(static_cast<size_t>(part * 8), 7), unicode);
-  }
-  return line;
 }
 
 std::string FindingAsText(const TopFinding& finding) {

@@ -88,11 +88,6 @@ void SortRows(std::vector<TopRow>& rows, TopOrder order);
 // newlines. Text from the job is made harmless here.
 [[nodiscard]] std::vector<std::string> DrawTop(const TopPicture& picture, const TopFrame& frame);
 
-// The values scaled to eight heights, one character each, the last `columns` of them; '!' for a
-// value that is not finite.
-[[nodiscard]] std::string Sparkline(const std::vector<double>& values, size_t columns,
-                                    bool unicode);
-
 // "rank 3  step 117  forward  encoder.0  aten::_softmax  inf_to_nan  12 times  train.py:41".
 [[nodiscard]] std::string FindingAsText(const TopFinding& finding);
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "daemon/correlate/finding.h"
+#include "daemon/correlate/origin_finding.h"
 #include "daemon/correlate/wire_facts.h"
 
 namespace nanwatch {

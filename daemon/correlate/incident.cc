@@ -7,8 +7,8 @@
 
 #include "daemon/correlate/chain.h"
 #include "daemon/correlate/death_rule.h"
-#include "daemon/correlate/finding.h"
 #include "daemon/correlate/kernels.h"
+#include "daemon/correlate/origin_finding.h"
 #include "daemon/correlate/trail.h"
 #include "daemon/correlate/wire_names.h"
 #include "daemon/ingest/run_batch.h"

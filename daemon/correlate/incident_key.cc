@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "daemon/correlate/finding.h"
+#include "daemon/correlate/origin_finding.h"
 #include "daemon/correlate/wire_names.h"
 
 namespace nanwatch {

@@ -8,6 +8,7 @@
 
 #include "daemon/correlate/chain.h"
 #include "daemon/correlate/finding.h"
+#include "daemon/correlate/origin_finding.h"
 #include "daemon/correlate/reason_words.h"
 #include "daemon/correlate/wire_names.h"
 

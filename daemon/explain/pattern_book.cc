@@ -10,6 +10,7 @@
 
 #include "daemon/correlate/chain.h"
 #include "daemon/correlate/finding.h"
+#include "daemon/correlate/origin_finding.h"
 #include "daemon/explain/glob.h"
 #include "daemon/explain/incident_facts.h"
 #include "daemon/explain/patterns_text.h"

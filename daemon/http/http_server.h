@@ -75,14 +75,6 @@ struct HttpServerOptions {
   std::function<void(int status)> on_failure = {};  // an answer of 400 or more; in several threads
 };
 
-// Whether `host`, a Host header, names this server: an address, localhost or one of `names`, with
-// or without a port. A name that an attacker's DNS leads here is none of these.
-[[nodiscard]] bool IsOwnHost(std::string_view host, const std::vector<std::string>& names);
-
-// Whether an Authorization header carries the token: as Bearer, or as the password of Basic. Takes
-// as long for a wrong one as for a right one of its length.
-[[nodiscard]] bool HasToken(std::string_view authorization, std::string_view token);
-
 class HttpServer {
  public:
   // Binds and does not answer yet. The message of a failure says what to do.

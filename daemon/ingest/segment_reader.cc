@@ -38,9 +38,6 @@ struct OpenHole {
   uint64_t slots;
 };
 
-// What an honest job leaves takes one or two; so much is kept in memory at once.
-constexpr int kReadsOfWholeMax = 4;
-
 // Of a job that leaves more, the oldest are released.
 constexpr size_t kOpenHolesMax = 256;
 
@@ -381,24 +378,6 @@ bool SegmentReader::WriterLives(const Clock& clock) {
   const uint64_t heartbeat = LiveBlockOf(impl_->file).heartbeat_ns.load(std::memory_order_relaxed);
   return impl_->liveness.Lives(impl_->file.fd(), impl_->file.header(), heartbeat,
                                clock.monotonic_ns());
-}
-
-Result<SegmentFacts> ReadWhole(const std::string& path, const Clock& clock) {
-  Result<SegmentReader> reader = SegmentReader::Open(path, SegmentReader::Access::kLook);
-  if (!reader.ok()) return reader.status();
-  const bool ended = !reader->WriterLives(clock);
-  SegmentFacts whole;
-  for (int reads = 1; reads == 1 || (!whole.is_whole && reads <= kReadsOfWholeMax); ++reads) {
-    const Result<RunBatch> batch = reader->Read(/*to_end=*/ended, clock);
-    if (!batch.ok()) return batch.status();
-    if (Status kept = reader->Acknowledge(*batch); !kept.ok()) return kept;
-    MergeInto(whole.facts, *batch);
-    whole.is_whole = !batch->more;
-  }
-  RunState& state = *whole.facts.mutable_state();
-  state.set_ended(ended);
-  if (ended && !whole.is_whole) state.set_records_dropped(state.records_dropped() + 1);
-  return whole;
 }
 
 }  // namespace nanwatch

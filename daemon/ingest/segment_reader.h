@@ -108,15 +108,4 @@ class SegmentReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// What a segment holds now.
-struct SegmentFacts {
-  RunFacts facts;  // `ended` in the state is set when the writer is dead
-  bool is_whole =
-      true;  // false: it holds more; of an ended one a record at least counts as dropped
-};
-
-// Consumes nothing; tools use it when no daemon is running. Reads as often as there is more, but
-// for a writer that goes on for ever.
-[[nodiscard]] Result<SegmentFacts> ReadWhole(const std::string& path, const Clock& clock);
-
 }  // namespace nanwatch

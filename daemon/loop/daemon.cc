@@ -36,16 +36,6 @@ constexpr uint64_t kAnewEveryNs = 600'000 * kMsNs;
 constexpr uint64_t kCheckEveryNs = 10'000 * kMsNs;
 constexpr uint64_t kReportEveryNs = 60'000 * kMsNs;
 
-Result<InstanceLock> TakeSegmentLock(const DaemonOptions& options, const Clock& clock) {
-  return InstanceLock::Take(DaemonLockPath(options.segment_dir), "runs for " + options.segment_dir,
-                            clock);
-}
-
-Result<InstanceLock> TakeStateLock(const DaemonOptions& options, const Clock& clock) {
-  return InstanceLock::Take(StateLockPath(options.state_dir),
-                            "writes the database in " + options.state_dir, clock);
-}
-
 }  // namespace
 
 struct Daemon::Impl {
@@ -108,7 +98,7 @@ Status Daemon::Impl::MakeDirectoryAnew() {
   if (Status made = EnsureSegmentDirectory(options.segment_dir); !made.ok()) return made;
   // Taking the very file again and closing the first descriptor would give the lock away.
   if (!lock.StillInPlace()) {
-    Result<InstanceLock> taken = TakeSegmentLock(options, clock);
+    Result<InstanceLock> taken = TakeDaemonLock(options.segment_dir, clock);
     if (!taken.ok()) return taken.status();
     lock = *std::move(taken);
   }
@@ -222,7 +212,7 @@ void Daemon::Impl::ReportNotAnew(const std::string& sentence) {
 // The directory may be a new one.
 Status Daemon::Impl::HoldStateLock() {
   if (state_lock.StillInPlace()) return Status();
-  Result<InstanceLock> taken = TakeStateLock(options, clock);
+  Result<InstanceLock> taken = TakeStateLock(options.state_dir, clock);
   if (!taken.ok()) return taken.status();
   state_lock = *std::move(taken);
   return Status();
@@ -344,9 +334,9 @@ Result<Daemon> Daemon::Start(DaemonOptions options, Diagnosis diagnosis, const C
   std::string note;
   if (Status made = EnsureStateDirectory(options.state_dir, &note); !made.ok()) return made;
   if (!note.empty()) listener.Remark(note);
-  Result<InstanceLock> lock = TakeSegmentLock(options, clock);
+  Result<InstanceLock> lock = TakeDaemonLock(options.segment_dir, clock);
   if (!lock.ok()) return lock.status();
-  Result<InstanceLock> state_lock = TakeStateLock(options, clock);
+  Result<InstanceLock> state_lock = TakeStateLock(options.state_dir, clock);
   if (!state_lock.ok()) return state_lock.status();
   Result<SegmentDirectoryWatch> watch = SegmentDirectoryWatch::Open(options.segment_dir);
   if (!watch.ok()) return watch.status();

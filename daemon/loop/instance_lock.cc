@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <string>
 
+#include "daemon/base/directories.h"
 #include "proto/wire/text.h"
 
 namespace nanwatch {
@@ -75,6 +76,14 @@ bool InstanceLock::StillInPlace() const {
   struct stat named {};
   return fstat(fd_.get(), &held) == 0 && lstat(path_.c_str(), &named) == 0 &&
          held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+}
+
+Result<InstanceLock> TakeDaemonLock(const std::string& segment_dir, const Clock& clock) {
+  return InstanceLock::Take(DaemonLockPath(segment_dir), "runs for " + segment_dir, clock);
+}
+
+Result<InstanceLock> TakeStateLock(const std::string& state_dir, const Clock& clock) {
+  return InstanceLock::Take(StateLockPath(state_dir), "writes the database in " + state_dir, clock);
 }
 
 }  // namespace nanwatch

@@ -34,4 +34,9 @@ class InstanceLock {
   UniqueFd fd_;
 };
 
+// The lock of the daemon that reads `segment_dir`.
+Result<InstanceLock> TakeDaemonLock(const std::string& segment_dir, const Clock& clock);
+// The lock of the daemon that writes the database in `state_dir`.
+Result<InstanceLock> TakeStateLock(const std::string& state_dir, const Clock& clock);
+
 }  // namespace nanwatch

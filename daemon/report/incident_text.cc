@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "daemon/correlate/chain.h"
-#include "daemon/correlate/finding.h"
+#include "daemon/correlate/origin_finding.h"
 #include "daemon/report/incident_words.h"
 #include "daemon/report/kernel_text.h"
 #include "daemon/report/sample_text.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "daemon/correlate/chain.h"
-#include "daemon/correlate/finding.h"
+#include "daemon/correlate/origin_finding.h"
 #include "daemon/report/text_layout.h"
 #include "daemon/report/training_text.h"
 

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "daemon/explain/explain.h"
-#include "daemon/ingest/segment_reader.h"
+#include "daemon/ingest/whole_segment.h"
 #include "tests/faults/scene.h"
 
 namespace nanwatch {

@@ -24,6 +24,7 @@
 #include "daemon/explain/explain.h"
 #include "daemon/explain/parameter_reports.h"
 #include "daemon/ingest/segment_reader.h"
+#include "daemon/ingest/whole_segment.h"
 #include "proto/wire/checkpoint_record.h"
 #include "tests/fakes/fake_clock.h"
 #include "tests/fakes/segment_builder.h"

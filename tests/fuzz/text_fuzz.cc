@@ -10,7 +10,7 @@
 #include "daemon/explain/glob.h"
 #include "daemon/explain/ignore_rules.h"
 #include "daemon/explain/pattern_book.h"
-#include "daemon/http/http_server.h"
+#include "daemon/http/http_access.h"
 #include "daemon/http/listen_address.h"
 #include "daemon/ingest/exit_file.h"
 #include "daemon/ingest/secret_words.h"

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "daemon/report/cell_text.h"
+#include "tools/sparkline.h"
 
 namespace nanwatch {
 namespace {

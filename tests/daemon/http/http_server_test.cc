@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/base/unique_fd.h"
+#include "daemon/http/http_access.h"
 
 namespace nanwatch {
 namespace {

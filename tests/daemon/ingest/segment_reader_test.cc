@@ -10,6 +10,7 @@
 #include <limits>
 #include <vector>
 
+#include "daemon/ingest/whole_segment.h"
 #include "shim/host/ignore_text.h"
 #include "tests/fakes/fake_clock.h"
 #include "tests/fakes/segment_builder.h"
