@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "daemon/base/directories.h"
+#include "daemon/report/text_layout.h"
 #include "proto/wire/naming.h"
 #include "shim/host/file_room.h"
 #include "tools/command.h"
@@ -248,8 +249,8 @@ void CheckOtherPlaces(const Places& places, Checks& checks) {
                       other.path +
                           " is another segment directory of yours, from this host or a "
                           "container (" +
-                          std::to_string(other.segments) +
-                          " segments): use nanwatch there for its runs; what ended runs left "
+                          Counted(other.segments, "segment") +
+                          "): use nanwatch there for its runs; what ended runs left "
                           "behind is removed after a day"});
   }
 }
