@@ -113,6 +113,7 @@ double AbsMax(const TensorStats& tensor) {
 std::optional<double> TensorNumber(const TensorStats& tensor, std::string_view field) {
   if (field == "index") return tensor.index();
   if (field == "numel") return static_cast<double>(tensor.numel());
+  if (field == "ndim") return tensor.shape_size();
   if (field == "nan") return static_cast<double>(tensor.nan());
   if (field == "pos_inf") return static_cast<double>(tensor.pos_inf());
   if (field == "neg_inf") return static_cast<double>(tensor.neg_inf());
@@ -223,10 +224,10 @@ bool IsNumberName(std::string_view name) {
   static constexpr std::array<std::string_view, 9> kOfIncident = {
       "step",        "skipped",    "rank",     "absmax",      "overflowed",
       "in_backward", "grown_from", "grown_to", "grown_before"};
-  static constexpr std::array<std::string_view, 15> kOfTensor = {
-      "index",      "numel",      "nan",    "pos_inf",        "neg_inf",
-      "inf",        "bad",        "good",   "limit",          "first_bad_item",
-      "finite_min", "finite_max", "absmax", "share_of_limit", "may_be_zero"};
+  static constexpr std::array<std::string_view, 16> kOfTensor = {
+      "index",      "ndim",   "numel",          "nan",        "pos_inf",        "neg_inf",
+      "inf",        "bad",    "good",           "limit",      "first_bad_item", "finite_min",
+      "finite_max", "absmax", "share_of_limit", "may_be_zero"};
   const size_t dot = name.find('.');
   if (dot == std::string_view::npos)
     return std::find(kOfIncident.begin(), kOfIncident.end(), name) != kOfIncident.end();

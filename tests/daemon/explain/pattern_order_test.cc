@@ -252,6 +252,35 @@ TEST(PatternOrder, SecondMomentThatOverflowsIsNoDivisionByZero) {
   EXPECT_EQ(of("aten::_fused_adamw_", false), "second-moment-overflow");
   EXPECT_EQ(of("aten::_fused_adamw_", true), "update-overflow");
   EXPECT_EQ(of("aten::add_", true), "update-overflow");
+  EXPECT_EQ(of("aten::addcmul_", true), "squared-gradient-overflow");
+}
+
+TEST(PatternOrder, RatioOfNormsIsNoSecondMoment) {
+  const auto of = [](std::initializer_list<int64_t> shape) {
+    RunBuilder run;
+    run.Value(1).Produce("aten::div").Optimizer("gate.weight").Output(WithNan(Tensor(shape)));
+    run.Update(2).Parameter("gate.weight", 1);
+    return Diagnose({run.Build()}).incidents(0).pattern().id();
+  };
+  EXPECT_EQ(of({}), "division-by-zero-in-update");
+  EXPECT_EQ(of({1}), "adam-zero-over-zero");
+}
+
+TEST(PatternOrder, WhatWentBadWhileNobodyWatchedWasNotLoaded) {
+  const auto of = [](uint32_t unseen) {
+    RunBuilder run;
+    run.Step(5);
+    run.Value(1)
+        .External("aten::addmm")
+        .At("gate")
+        .FromOutside(wire::Target::kParameter, "gate.weight")
+        .Flag(unseen)
+        .Nan();
+    run.Pass(2).Root(1).Leaf("gate.weight", 1);
+    return Diagnose({run.Build()}).incidents(0).pattern().id();
+  };
+  EXPECT_EQ(of(wire::ValueRecord::kUnseenLevel), "bad-while-unwatched");
+  EXPECT_EQ(of(0), "parameter-loaded-bad");
 }
 
 }  // namespace
