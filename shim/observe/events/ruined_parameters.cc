@@ -7,6 +7,7 @@
 #include "shim/check/scan.h"
 #include "shim/observe/python/api/storage_hold.h"
 #include "shim/observe/torch/storage_data.h"
+#include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/torch/weak_storage.h"
 
 namespace nanwatch {
@@ -74,12 +75,17 @@ std::optional<RuinedParameters::Left> RuinedParameters::FindAlike(
   // A single number may be anything.
   if (view.ndim == 0 || tensor.gpu >= 0) return std::nullopt;
   const uint64_t bytes = static_cast<uint64_t>(view.numel) * ElementBytes(view.type);
+  BadEntry now;
+  if (!ruined_.empty()) CountBad(view, &now);
   for (size_t n = 0; n < ruined_.size(); ++n) {
     const BadEntry& ruined = At(n);
     if (ruined.target != wire::Target::kParameter || !ruined.dense ||
         ruined.byte_end - ruined.byte_begin != bytes) {
       continue;
     }
+    // A batch may be as large. Copies and averages have no fewer bad elements.
+    const auto all = static_cast<uint64_t>(view.numel);
+    if (now.elements < (ruined.elements != 0 ? std::min(ruined.elements, all) : all)) continue;
     if (IsFiniteNow(ruined.storage, ruined.byte_begin, ruined.byte_end, view.type)) continue;
     return Left{ruined.value, ruined.site};
   }

@@ -35,7 +35,7 @@ class RuinedParameters {
   [[nodiscard]] std::optional<Left> Newest() noexcept;
 
   // What a parameter of the same size held, if it is bad still or is gone: what `tensor`, on the
-  // CPU, was computed from, as far as anyone knows.
+  // CPU, was computed from, as far as anyone knows. Not where fewer of its elements are bad.
   [[nodiscard]] std::optional<Left> FindAlike(const PlainTensor& tensor) noexcept;
 
  private:

@@ -21,7 +21,8 @@ class RuinedParametersTest : public testing::Test {
     const BadOutput output{ObservedTraining::Plain(tensor), 0, false};
     Written written;
     written.target = target;
-    on_.known_bad.Remember(&output, 1, {.value = {ticket, 1}, .site = 3, .written = written});
+    on_.known_bad.Remember(
+        &output, 1, {.value = {ticket, 1}, .site = 3, .written = written, .count_elements = true});
   }
   uint64_t TicketAlike(const at::Tensor& tensor) {
     const auto left = ruined_.FindAlike(ObservedTraining::Plain(tensor));
@@ -43,6 +44,15 @@ TEST_F(RuinedParametersTest, AnswersForWhatIsAsLargeAsAParameter) {
   ruined_.Add(on_.bad_values);
   EXPECT_EQ(TicketAlike(at::full({2, 3}, kNan)), 5u);
   EXPECT_EQ(TicketAlike(at::full({2, 4}, kNan)), 0u);
+}
+
+TEST_F(RuinedParametersTest, NotForWhatIsAsLargeAndHasFewerBadElements) {
+  const at::Tensor weight = at::full({2, 3}, kNan);
+  LeaveBad(weight, 5, wire::Target::kParameter);
+  ruined_.Add(on_.bad_values);
+  const at::Tensor batch = at::ones({3, 2});
+  batch[1] = kNan;
+  EXPECT_EQ(TicketAlike(batch), 0u);
 }
 
 TEST_F(RuinedParametersTest, NotForWhatIsAsLargeAsAnActivation) {
