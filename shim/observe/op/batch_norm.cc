@@ -75,11 +75,13 @@ void RunningStatistics::CheckBuffer(ThreadState* thread, Frame& frame, LayerBuff
   buffers.finite.fetch_and(~bit, std::memory_order_relaxed);
   const PlainTensor& plain = reading.tensor();
   BadEntry known;
-  // Reported when it went bad; it stays so at every step from then on.
-  if (bad_values_.Find(plain.storage, plain.byte_begin, plain.byte_end, &known)) return;
+  const bool is_known = bad_values_.Find(plain.storage, plain.byte_begin, plain.byte_end, &known);
+  // Reported when it went bad; it stays so at every step from then on. What it was given from
+  // outside, as a checkpoint's, is of this op once the op has written it anew.
+  if (is_known && !known.IsExternal()) return;
   BusyScope busy(thread);
   const bool has_nan = (NonFiniteKinds(plain.view) & wire::kHasNan) != 0;
-  const bool made_finite = has_nan && HasFiniteStatistics(outputs);
+  const bool made_finite = !is_known && has_nan && HasFiniteStatistics(outputs);
   // A momentum that is no number leaves nothing of either.
   const bool of_number = made_finite && was_finite && IsAllNan(plain.view);
   const BadOutput output{plain, static_cast<uint8_t>(kFirstIndex + i), false,

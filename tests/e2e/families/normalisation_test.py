@@ -143,6 +143,20 @@ class Normalisation(WatchedProgramTest):
                                        given="torch.zeros(4, 1) if step == 1 else 1.0"),
                             op="aten::div", layer="odd", step=1, **FORWARD)
 
+    # Training only writes them, and saves them again.
+    def test_running_statistics_that_were_loaded_bad_are_ruined(self):
+        model = "nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))"
+        for way in ("model[1].running_var = torch.from_numpy(saved)",
+                    "model.load_state_dict({**model.state_dict(), '1.running_var': torch.from_numpy(saved)})"):
+            with self.subTest(way):
+                text = training(model=model, before=f"""
+            if step == 0:
+                saved = np.ones(4, dtype='f4')
+                saved[2] = np.nan
+                {way}""")
+                self.assert_anomaly(text, kind="buffer", layer="1", param="1.running_var", step=0, reach=["activation", "buffer"])
+                self.assertEqual(len(self.verdict_of(text)["incidents"]), 1)
+
 
 if __name__ == "__main__":
     main()
