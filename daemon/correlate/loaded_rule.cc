@@ -49,6 +49,43 @@ bool IsCarriedNameless(const StepClock& clock, const std::vector<ValueNode>& nod
          IsOutsideModules(origin.site, "aten::cat") || IsOutsideModules(origin.site, "aten::clone");
 }
 
+// In tensors of as many elements, some of them finite.
+bool CountTheSame(const RecordTensor& a, const RecordTensor& b) {
+  const uint64_t bad = a.nan() + a.pos_inf() + a.neg_inf();
+  return a.element_type() == b.element_type() && a.numel() == b.numel() &&
+         bad < static_cast<uint64_t>(a.numel()) && a.nan() == b.nan() &&
+         a.pos_inf() == b.pos_inf() && a.neg_inf() == b.neg_inf();
+}
+
+bool HasSameRange(const RecordTensor& a, const RecordTensor& b) {
+  return a.finite_min() == b.finite_min() && a.finite_max() == b.finite_max();
+}
+
+// Given to the parameter with its memory, by no op: `p.data = tensor`, `nn.Parameter(tensor)`. What
+// was counted in it when it came in is what was counted when the parameter was first read. A buffer
+// may have been read by the op that wrote it anew, as running statistics are: the same elements are
+// bad.
+bool IsGivenNameless(const StepClock& clock, const Origin& origin, const Origin& loaded) {
+  if (!IsLoaded(clock, loaded) || origin.ticket > loaded.ticket) return false;
+  if (!origin.CameInNameless() || !IsOutsideModules(origin.site, "aten::lift_fresh")) return false;
+  if (origin.record == nullptr || origin.record->value().outputs().empty()) return false;
+  if (loaded.record == nullptr || loaded.source == nullptr) return false;
+  const RecordTensor& came_in = origin.record->value().outputs(0);
+  const ValueFact& reader = loaded.record->value();
+  const auto is_of_it = [&](const RecordTensor& tensor) {
+    return tensor.index() == loaded.source->input() && CountTheSame(tensor, came_in);
+  };
+  return std::any_of(reader.inputs().begin(), reader.inputs().end(),
+                     [&](const RecordTensor& input) {
+                       return is_of_it(input) && HasSameRange(input, came_in);
+                     }) ||
+         (Is(reader.target(), wire::Target::kBuffer) &&
+          std::any_of(reader.outputs().begin(), reader.outputs().end(),
+                      [&](const RecordTensor& output) {
+                        return is_of_it(output) && output.first_bad() == came_in.first_bad();
+                      }));
+}
+
 // Copied into a parameter of a model that has not been called: it has no name yet.
 bool IsCopiedIntoNameless(const ValueNode& node) {
   return IsOutsideModules(node.site, "aten::copy_") && WroteParameter(node.record) &&
@@ -89,10 +126,14 @@ void TakeForLoaded(const StepClock& clock, const std::vector<Origin>& origins,
   std::vector<int> instead(origins.size());
   std::iota(instead.begin(), instead.end(), 0);
   for (size_t i = 0; i < origins.size(); ++i) {
-    if (origins[i].ticket <= loaded->ticket &&
+    auto same = std::find_if(loaded, origins.end(), [&](const Origin& origin) {
+      return IsGivenNameless(clock, origins[i], origin);
+    });
+    if (same == origins.end() && origins[i].ticket <= loaded->ticket &&
         IsCarriedNameless(clock, nodes, static_cast<int>(i), origins[i])) {
-      instead[i] = static_cast<int>(loaded - origins.begin());
+      same = loaded;
     }
+    if (same != origins.end()) instead[i] = static_cast<int>(same - origins.begin());
   }
   ReplaceOrigins(instead, nodes, events, sendings);
 }

@@ -167,7 +167,7 @@ class Observer {
   NamedValues named_values{
       {python->names(), level, recent_values, known_bad, external_values, unobserved_writes}};
   CompiledWrites compiled_writes{known_bad, unobserved_writes};
-  ExchangedData exchanged_data{{python->names(), known_bad, poison, unobserved_writes}};
+  ExchangedData exchanged_data{{known_bad, poison, unobserved_writes}};
   UnreadInputs unread_inputs{*python};
   ReadNumbers read_numbers{progress, input_tracking};
   OutOfSight out_of_sight{{segment, level, bad_values, collective_results, python->names(),

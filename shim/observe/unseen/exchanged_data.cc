@@ -4,7 +4,6 @@
 #include "shim/check/scan.h"
 #include "shim/observe/events/known_bad.h"
 #include "shim/observe/events/poison.h"
-#include "shim/observe/python/names/python_names.h"
 #include "shim/observe/thread/location.h"
 #include "shim/observe/torch/grad_fn.h"
 #include "shim/observe/torch/torch_tensor.h"
@@ -19,12 +18,14 @@ void ExchangedData::OnData(ThreadState* thread, const at::TensorBase& tensor,
 
 void ExchangedData::OnChange(const char* op, ThreadState* thread, const at::TensorBase& tensor,
                              const NamedTensor* named) noexcept {
-  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   const bool is_buffer = named != nullptr && named->kind == NamedTensorKind::kBuffer;
   // Programs that do this do it to all parameters in each step.
   const bool matters = uses_.poison.Poisoned() || uses_.known_bad.Any();
   if (!matters) return;
-  if (named == nullptr && !uses_.names.IsParameterObject(impl) && !IsTrained(tensor)) return;
+  // Without a name it is what a program trains by itself. Without a gradient it may be a weight that
+  // is loaded: the module that holds it is read, by names, when it is called.
+  const bool has_gradient = tensor.unsafeGetTensorImpl()->grad().defined();
+  if (named == nullptr && !(IsTrained(tensor) && has_gradient)) return;
   PlainTensor plain{};
   wire::Unchecked reason{};
   if (DescribeTensor(tensor, &plain, &reason) != Readable::kYes) return;

@@ -10,7 +10,6 @@ namespace nanwatch {
 
 class KnownBad;
 class Poison;
-class PythonNames;
 class UnobservedWrites;
 struct NamedTensor;
 struct ThreadState;
@@ -19,7 +18,6 @@ class ExchangedData {
  public:
   // All outlive it.
   struct Uses {
-    const PythonNames& names;
     KnownBad& known_bad;
     Poison& poison;
     UnobservedWrites& writes;

@@ -256,6 +256,19 @@ class Cell(nn.Module):
                 opt.load_state_dict(saved)"""), pattern="optimizer-state-loaded-bad", kind="optimizer_state", step=2)
         self.assertIn("parameter", incident["reach"])
 
+    # Before the model was called, nobody knows the parameter's name.
+    def test_memory_of_numpy_that_is_given_to_a_parameter_at_first(self):
+        for model, name, use in (("nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2))", "0.weight", "model[0].weight"),
+                                 ("prune.l1_unstructured(nn.Linear(6, 2), 'weight', 0.5)", "weight_orig", "model.weight_orig")):
+            with self.subTest(name):
+                text = training(model=model, before=f"""
+            if step == 0:
+                saved = {use}.detach().numpy().copy()
+                saved[0, 1] = np.nan
+                {use}.data = torch.from_numpy(saved)""").replace("import torch\n", "import torch\nfrom torch.nn.utils import prune\n", 1)
+                self.assert_anomaly(text, kind="parameter", param=name, step=0)
+                self.assertEqual(len(self.verdict_of(text)["incidents"]), 1)
+
 
 if __name__ == "__main__":
     main()
