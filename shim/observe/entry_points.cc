@@ -200,6 +200,7 @@ void OnNewRoot(const Layer* root) noexcept try {
   }
   if (!FindHereInModule(&here)) return;
   BusyScope busy(here.thread);
+  here.observer->python->CallAtExitSoon();
   if (!here.observer->segment.EnsureForCall()) return;
   const PythonNames& names = here.observer->python->names();
   GpuTensors on_gpu(here.observer->gpu_events, here.thread);
@@ -332,6 +333,11 @@ void OnPythonEnds(ExitCall::Ending ending) {
   // After an exception nobody knows what has raised it, so steps that were not checked stay so.
   if (ending != ExitCall::Ending::kNormal) return;
   here.observer->measuring.OnExit(here.thread);
+  const LevelControl& level = here.observer->level;
+  const bool knows_all = WatchesEveryOp(level.watched()) && !level.forgot_bad_values() &&
+                         !level.was_blind() && !here.observer->poison.Poisoned() &&
+                         !here.observer->bad_values.lost();
+  if (knows_all) here.observer->named_values.ReadAtEnd(here.thread);
 }
 
 void OnExit() {

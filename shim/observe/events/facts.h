@@ -53,6 +53,7 @@ struct Gradients {
   bool some_unseen = false;    // of some nothing will ever be known
   bool number_bad = false;     // a number among the optimizer's options is not finite,
   bool factor_bad = false;     // and it is a rate or a decay
+  bool of_torch = false;       // the optimizer's class is one of torch's own
   bool rate_known = false;
   double rate = 0;  // learning rate of its first group
   // Those parameters on the CPU that it writes were read, and what is bad in them is told.

@@ -77,6 +77,12 @@ class LevelState {
   }
   void RecordCameLate() noexcept { came_late_.store(true, std::memory_order_relaxed); }
 
+  // Ops ran unwatched while parameters were bad (poison.h).
+  [[nodiscard]] bool was_blind() const noexcept {
+    return was_blind_.load(std::memory_order_relaxed);
+  }
+  void RecordBlind() noexcept { was_blind_.store(true, std::memory_order_relaxed); }
+
   // From here on ops go unwatched: what is bad now is not followed any further.
   void ForgetBadValues(BadValues& bad_values) noexcept;
   // Whether anything bad was forgotten so: an op may read it later, and nobody knows.
@@ -105,6 +111,7 @@ class LevelState {
 
  private:
   std::atomic<bool> came_late_{false};
+  std::atomic<bool> was_blind_{false};
   std::atomic<bool> forgot_{false};
   std::mutex forgotten_mutex_;
   ValueRef forgotten_;  // with forgotten_mutex_ held

@@ -41,6 +41,13 @@ bool IsNumberToPut(const OpTraits& op, const at::TensorBase& tensor, const Plain
          plain.gpu < 0 && PythonObjectIn(tensor.unsafeGetTensorImpl()->pyobj_slot()) == nullptr;
 }
 
+bool IsBadNumber(const c10::IValue& number) {
+  if (number.isDouble()) return !std::isfinite(number.toDouble());
+  if (!number.isComplexDouble()) return false;
+  const c10::complex<double> both = number.toComplexDouble();
+  return !std::isfinite(both.real()) || !std::isfinite(both.imag());
+}
+
 }  // namespace
 
 // Of a list argument (a foreach op's parameters), as many tensors are kept as there is room for.
@@ -124,15 +131,17 @@ void InputRecorder::FindKnownBad(Frame& frame, const PlainTensor& plain, bool in
 
 void InputRecorder::RecordArgument(Call& call, const c10::IValue& value, uint16_t argument) {
   if (value.isTensor()) return RecordTensor(call, value.toTensor(), argument);
-  if (value.isDouble()) {
-    call.frame.scalar_bad |= !std::isfinite(value.toDouble());
+  if (value.isScalar()) {
+    call.frame.scalar_bad |= IsBadNumber(value);
     return;
   }
   if (!value.isList()) return;
   uint16_t place = 0;
   for (const c10::IValue& item : value.toListRef()) {
     if (place == InputSeen::kNoList) break;
-    if (item.isTensor()) {
+    if (item.isScalar()) {
+      call.frame.scalar_bad |= IsBadNumber(item);
+    } else if (item.isTensor()) {
       RecordTensor(call, item.toTensor(), argument, place++);
     } else if (item.isList()) {  // what a collective is given for each rank
       for (const c10::IValue& inner : item.toListRef()) {

@@ -212,6 +212,7 @@ Gradients UpdateReads::ReadGradients(ThreadState* thread, const void* optimizer)
   told.known = told.norm_known = true;
   told.number_bad = tensors.number_bad;
   told.factor_bad = tensors.factor_bad;
+  told.of_torch = tensors.is_of_torch;
   told.rate_known = tensors.rate_known;
   told.rate = tensors.rate;
   ReadFoundInf(tensors.found_inf, &told);

@@ -137,6 +137,7 @@ void PoisonWatch::FollowOnGpu(ThreadState* thread, Border border, const void* op
 
 void PoisonWatch::Begin() noexcept {
   uses_.poison.SetWatched(/*blind=*/true, /*hopeful=*/false);
+  uses_.level.RecordBlind();
   probe_at_ = steps_ + kStepsPerProbe;
   uses_.tracking.Suspend(true);
 }

@@ -45,7 +45,7 @@ class PoisonWatch {
     BadValues& bad_values;
     RuinedParameters& ruined;
     InputTracking& tracking;
-    const LevelState& level;
+    LevelState& level;
     StepClock& clock;
     LateFacts& late;
     const bool& stops_on_anomaly;

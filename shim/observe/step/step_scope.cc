@@ -127,6 +127,7 @@ void StepScope::OnOptimizerBegin(ThreadState* thread, const char* range_name, co
   if (!later_at_first) uses_.poison_watch.Settle();
   Gradients gradients = ReadGradients(thread, optimizer);
   thread->optimizer_factor_bad = gradients.factor_bad;
+  thread->optimizer_is_of_torch = gradients.of_torch;
   thread->optimizer_parameters_read = gradients.parameters_read;
   thread->given_finite_after_passes_plus_one =
       gradients.AreFinite() ? uint64_t{uses_.progress.Now().passes} + 1 : 0;

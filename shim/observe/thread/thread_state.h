@@ -221,6 +221,7 @@ struct ThreadState {
   bool optimizer_holds_inputs;     // the open range asked for inputs and has to let go of that
   bool optimizer_watches_ops;      // the open range had ops watched, which are not outside it
   bool optimizer_stopped;          // the open range is about to be left by our exception
+  bool optimizer_is_of_torch;      // of the open range: it has computed no number by itself
   bool optimizer_factor_bad;       // a rate or the like of the open range's optimizer is not finite
   bool optimizer_parameters_read;  // the open range's, as it began (Gradients::parameters_read)
   uint32_t inputs_used;

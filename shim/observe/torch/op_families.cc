@@ -66,7 +66,6 @@ constexpr Rule kRules[] = {
     {"aten::threshold", kMasks | kNanProof},
     {"aten::threshold_", kMasks | kNanProof},
     {"aten::linspace", kMasks},
-    {"aten::logspace", kMasks},
     // Entry.
     {"aten::lift_fresh", kEnters | kMoves},
     {"aten::lift", kEnters | kMoves},

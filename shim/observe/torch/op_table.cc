@@ -63,6 +63,7 @@ bool IsNumber(const c10::Type& type) {
     case c10::TypeKind::FloatType:
       return true;
     case c10::TypeKind::OptionalType:
+    case c10::TypeKind::ListType:
       return IsNumber(*type.containedTypes()[0]);
     default:
       return false;
@@ -120,6 +121,10 @@ void Describe(const c10::FunctionSchema& schema, OpTraits* traits) {
   traits->schema = &schema;
   traits->name = schema.name().c_str();
   traits->families = OpFamiliesOf(schema.name());
+  // scatter(..., reduce="add") computes.
+  if (schema.overload_name().find("reduce") != std::string::npos) {
+    traits->families &= ~uint32_t{kMasks | kMoves};
+  }
   traits->arguments = static_cast<uint16_t>(schema.arguments().size());
   traits->returns = static_cast<uint16_t>(schema.returns().size());
   bool returns_tensor = false;

@@ -40,8 +40,13 @@ UnobservedWriter NamedValues::WrittenUnseen(const NamedTensor& named,
   writer.layer = named.layer;
   writer.phase = wire::Phase::kForward;
   writer.finding_class = wire::FindingClass::kExternal;
-  writer.flags = uses_.level.was_off_to_measure() ? wire::ValueRecord::kUnseenMeasuring
-                                                  : wire::ValueRecord::kUnseenLevel;
+  if (uses_.level.was_off_to_measure()) {
+    writer.flags = wire::ValueRecord::kUnseenMeasuring;
+  } else if (uses_.level.was_lower() || uses_.level.came_late()) {
+    writer.flags = wire::ValueRecord::kUnseenLevel;
+  } else {
+    writer.flags = wire::ValueRecord::kUnseenWriter;
+  }
   if (named.kind != NamedTensorKind::kParameter) writer.flags |= wire::ValueRecord::kWroteBuffer;
   writer.Add(uses_.external.SourceOf(named, reading), {});
   writer.named = &named;
@@ -97,6 +102,13 @@ void NamedValues::RememberFinite(ThreadState* thread) noexcept try {
 
 bool NamedValues::ReadAll(ThreadState* thread) noexcept {
   return Read(thread, [](const NamedTensor&) { return Before::kFinite; });
+}
+
+void NamedValues::ReadAtEnd(ThreadState* thread) noexcept {
+  (void)Read(thread, [](const NamedTensor& named) {
+    // A buffer may have slots that are NaN until they are filled.
+    return named.kind == NamedTensorKind::kParameter ? Before::kFinite : Before::kUnknown;
+  });
 }
 
 bool NamedValues::ReadRemembered(ThreadState* thread) noexcept {

@@ -43,6 +43,9 @@ class NamedValues {
   // Reads all parameters and buffers that modules hold, after ops went unchecked; what is bad and
   // not known yet came in unseen. False where anything was bad, or there was nothing to read.
   bool ReadAll(ThreadState* thread) noexcept;
+  // The program ends: reads the parameters, of which all that is bad is known, unless code that
+  // nobody observes has written it since the last step.
+  void ReadAtEnd(ThreadState* thread) noexcept;
   // Remembers which of them are finite, once: ops begin to go unchecked.
   void RememberFinite(ThreadState* thread) noexcept;
   // As ReadAll, but that only those count which are remembered as finite: a buffer of bounds begins

@@ -11,6 +11,7 @@
 #include "shim/observe/thread/location.h"
 #include "shim/observe/torch/input_tracking.h"
 #include "shim/observe/torch/saved_tensors.h"
+#include "shim/observe/torch/storage_data.h"
 #include "shim/observe/torch/tensor_stats.h"
 #include "shim/observe/unseen/collective_results.h"
 #include "shim/observe/unseen/compiled_writer.h"
@@ -34,17 +35,23 @@ bool Divides(const Frame& frame) {
   return name == "aten::div" || name == "aten::div_";
 }
 
+bool IsPower(const Frame& frame) {
+  const std::string_view name(frame.op->name);
+  return name == "aten::pow" || name == "aten::pow_" || name == "aten::float_power";
+}
+
 // Whether a NaN or Inf of Python's may have made it, which nobody can have read: it makes all of a
 // result bad, unless the op takes its number for some of the elements only, and is else proof
-// against NaN. An optimizer's numbers are read where its step begins.
+// against NaN. The numbers of torch's optimizers are read where a step begins.
 bool MayBeOfNumber(const Frame& frame, const Claim& claim) {
-  if (claim.number_known || claim.phase == Phase::kOptimizer || frame.op->name == nullptr) {
-    return false;
-  }
+  const bool is_read = claim.phase == Phase::kOptimizer && claim.thread->optimizer_is_of_torch;
+  if (claim.number_known || is_read || frame.op->name == nullptr) return false;
   const OpTraits* called = CalledByPython(frame, claim);
   if (called == nullptr || !TakesNumber(*called)) return false;
   const bool for_some = (frame.op->families & kNanProof) != 0 && !frame.op->takes_number_as_tensor;
   const TensorView& output = claim.outputs[0].tensor.view;
+  // To a power of Inf, only what is above 1 becomes Inf.
+  if (IsPower(frame) && (claim.output_kinds & wire::kHasNan) == 0) return true;
   // Divided by Inf, what is finite becomes 0.
   return for_some || (Divides(frame) ? IsAllNan(output) : IsAllBad(output));
 }
@@ -93,7 +100,9 @@ uint32_t OutOfSight::BeforeItCameIn(const Claim& claim) const noexcept {
   uint32_t flags = claim.phase == Phase::kBackward || claim.sources->came_in_by_result
                        ? uint32_t{ValueRecord::kUnseenInputs}
                        : 0u;
-  if (uses_.level.was_lower() || uses_.level.came_late()) flags |= ValueRecord::kUnseenLevel;
+  if (uses_.level.was_lower() || uses_.level.came_late() || uses_.level.was_blind()) {
+    flags |= ValueRecord::kUnseenLevel;
+  }
   if (uses_.level.was_off_to_measure()) flags |= ValueRecord::kUnseenMeasuring;
   if (uses_.segment.is_forked()) flags |= ValueRecord::kUnseenParent;
   if (uses_.bad_values.lost()) flags |= ValueRecord::kUnseenTable;
@@ -212,6 +221,26 @@ uint32_t OutOfSight::OfUpdated(const Frame& frame, const Claim& claim) const noe
              : 0u;
 }
 
+// What it read was known to nobody: memory that others may have written, or that an op has left
+// which nobody checks, would be read in the same way.
+bool OutOfSight::MayHaveBeenMadeHere(const Frame& frame, const Claim& claim) noexcept {
+  const BadOutput& output = claim.outputs[0];
+  if (frame.inputs_seen || claim.inputs_known || claim.sources->count != 0 || output.came_in ||
+      output.tensor.gpu >= 0 || (frame.op->families & kEnters) != 0) {
+    return false;
+  }
+  const auto came_in = [](void* context, const PlainTensor& tensor) {
+    auto& bad_values = *static_cast<BadValues*>(context);
+    BadEntry known;
+    if (bad_values.Find(tensor.storage, tensor.byte_begin, tensor.byte_end, &known)) {
+      return known.IsExternal() && !known.writer_unseen;
+    }
+    return CameWithValues(*tensor.storage);
+  };
+  const UnreadInputs::Given given{claim.outputs, claim.count, claim.output_kinds};
+  return !claim.is_new || !uses_.unread_inputs.CameIn(given, came_in, &uses_.bad_values);
+}
+
 // Of the op's own inputs.
 uint32_t OutOfSight::OfInputs(const Frame& frame, const Claim& claim) noexcept {
   switch (claim.finding_class) {
@@ -229,7 +258,8 @@ uint32_t OutOfSight::OfInputs(const Frame& frame, const Claim& claim) noexcept {
       return OfUnreadInputs(frame, claim);
     case FindingClass::kExternal:
       return BeforeItCameIn(claim) | (IsAssumedDecay(frame, claim) || IsAllOfBuffer(claim) ||
-                                              (!frame.inputs_seen && MayBeOfNumber(frame, claim))
+                                              (!frame.inputs_seen && MayBeOfNumber(frame, claim)) ||
+                                              MayHaveBeenMadeHere(frame, claim)
                                           ? uint32_t{ValueRecord::kUnseenInputs}
                                           : 0u);
     default:

@@ -41,7 +41,7 @@ class OutOfSight {
   struct Uses {
     const ProcessSegment& segment;
     const LevelState& level;
-    const BadValues& bad_values;
+    BadValues& bad_values;
     const CollectiveResults& collective_results;
     const PythonNames& names;
     const InputTracking& tracking;
@@ -62,6 +62,7 @@ class OutOfSight {
   [[nodiscard]] uint32_t OfRefusal(const Frame& frame, const Claim& claim) const noexcept;
   [[nodiscard]] uint32_t OfSamples(const Frame& frame, const Claim& claim) const noexcept;
   [[nodiscard]] uint32_t OfUpdated(const Frame& frame, const Claim& claim) const noexcept;
+  [[nodiscard]] bool MayHaveBeenMadeHere(const Frame& frame, const Claim& claim) noexcept;
   [[nodiscard]] uint32_t OfInputs(const Frame& frame, const Claim& claim) noexcept;
 
   const Uses uses_;

@@ -35,7 +35,10 @@ bool LookAt(void* context, const at::TensorBase& tensor) {
   auto& looking = *static_cast<Looking*>(context);
   // A number of integers, too: a count of nothing over nothing. What is larger than the result is
   // not what was divided.
-  if (!looking.zeros) looking.zeros = IsAllZero(tensor, looking.outputs[0].tensor.view.numel);
+  // Nor is a bias, which is zero for long.
+  if (!looking.zeros && !(tensor.requires_grad() && tensor.is_leaf())) {
+    looking.zeros = IsAllZero(tensor, looking.outputs[0].tensor.view.numel);
+  }
   PlainTensor plain;
   wire::Unchecked reason;
   switch (ReadTensor(tensor, &plain, &reason)) {
@@ -99,7 +102,44 @@ bool SeekCastFrom(void* context, const at::TensorBase& tensor) {
   return !seeking.found;
 }
 
+struct Search {
+  const UnreadInputs::Given& given;
+  bool (*came_in)(void* context, const PlainTensor& tensor);
+  void* context;
+  uint64_t bytes = 0;
+  bool any = false;
+  bool made_here = false;
+};
+
+bool LookForBad(void* context, const at::TensorBase& tensor) {
+  auto& search = *static_cast<Search*>(context);
+  PlainTensor plain;
+  wire::Unchecked reason;
+  if (ReadTensor(tensor, &plain, &reason) != Readable::kYes) return true;
+  for (int i = 0; i < search.given.count; ++i) {
+    if (search.given.outputs[i].tensor.storage == plain.storage) return true;
+  }
+  search.bytes += plain.byte_end - plain.byte_begin;
+  if (search.bytes > UnreadInputs::kBytesMax) search.made_here = true;
+  if ((NonFiniteKinds(plain.view) & search.given.kinds) != 0) {
+    search.any = true;
+    search.made_here |= !search.came_in(search.context, plain);
+  }
+  return !search.made_here;
+}
+
 }  // namespace
+
+bool UnreadInputs::CameIn(const Given& given,
+                          bool (*came_in)(void* context, const PlainTensor& tensor),
+                          void* context) noexcept {
+  if (spent_ns_.load(std::memory_order_relaxed) >= kBudgetNs) return false;
+  const uint64_t began = MonotonicNs();
+  Search search{given, came_in, context};
+  const bool listed = python_.ForEachLiveTensor(&LookForBad, &search);
+  spent_ns_.fetch_add(MonotonicNs() - began, std::memory_order_relaxed);
+  return listed && search.any && !search.made_here;
+}
 
 bool UnreadInputs::HoldCastFrom(const BadOutput& output) noexcept {
   const TensorView& view = output.tensor.view;

@@ -40,6 +40,17 @@ class UnreadInputs {
   // at most kBudgetNs a process; then, and in a program without Python, the answer is kUnknown.
   [[nodiscard]] Seen Check(const BadOutput* outputs, int count) noexcept;
 
+  struct Given {
+    const BadOutput* outputs;
+    int count;
+    uint8_t kinds;  // what is bad in them
+  };
+  // After such an op that cannot have made what is bad: whether Python holds something that is bad
+  // in the same way, and all of that came in (`came_in`). Takes the GIL and time as Check does.
+  [[nodiscard]] bool CameIn(const Given& given,
+                            bool (*came_in)(void* context, const PlainTensor& tensor),
+                            void* context) noexcept;
+
   // After an op that cast to float32, with an infinite result: whether Python holds a finite tensor
   // of float64 that the result is the cast of, number by number. In all at most kCastBudgetNs a
   // process.

@@ -96,7 +96,6 @@ def prepare():
     # What optimizers import on first use is imported once; pages that hold what is there already stay shared with the children.
     torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
     gc.collect()
-    gc.freeze()
     return {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
 
 

@@ -5,37 +5,8 @@ Each program lets a bad value come about, or come in, where no op is observed; t
 """
 import unittest
 
+from plain_training import TRAIN
 from watched_job import NANWATCH, PromiseTest, origins
-
-TRAIN = """
-import numpy as np
-import os
-import torch
-torch.manual_seed(0)
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = torch.nn.Linear(4, 3)
-
-    def forward(self, x, scale=None):
-        return inside(self.fc(x), scale)
-
-def inside(y, scale):
-    return y
-
-net = Net()
-optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-
-def step(x, scale=None):
-    optimizer.zero_grad()
-    loss = net(x, scale).square().mean()
-    loss.backward()
-    optimizer.step()
-    return loss.item()
-
-data = [torch.randn(5, 4) for _ in range(6)]
-"""
 
 SEEN = {
     "a square root of a negative number": ("aten::sqrt", "produce", """

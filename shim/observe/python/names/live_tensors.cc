@@ -34,11 +34,22 @@ struct Walk {
   bool listed = false;
 };
 
+// Whether gc.freeze() has put objects where gc.get_objects() does not list them.
+bool HasFrozen(const PythonApi& api, PyObj* collector) {
+  const PyOwned get_count(api, api.AttributeOrNull(collector, "get_freeze_count"));
+  if (!get_count) return true;
+  const PyOwned count(
+      api, api.PyObject_CallFunctionObjArgs(get_count.get(), static_cast<PyObj*>(nullptr)));
+  if (!count) api.PyErr_Clear();
+  return !count || api.PyObject_IsTrue(count.get()) != 0;
+}
+
 // GIL held.
 bool WalkAll(const Walk& walk) {
   const PythonApi& api = walk.api;
   PyObj* collector = api.LoadedModule("gc");  // torch imports it
   if (collector == nullptr) return false;
+  if (HasFrozen(api, collector)) return false;
   const NoCollection no_collection(api);
   const PyOwned get_objects(api, api.AttributeOrNull(collector, "get_objects"));
   if (!get_objects) return false;

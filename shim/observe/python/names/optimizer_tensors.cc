@@ -7,6 +7,7 @@
 #include <cmath>
 #include <exception>
 #include <iterator>
+#include <string_view>
 
 #include "shim/observe/python/names/local_tensor.h"
 #include "shim/observe/python/names/python_names.h"
@@ -267,6 +268,17 @@ bool TensorIdentity::Matches(const PyObj* other, const c10::TensorImpl& tensor) 
          c10::typeMetaToScalarType(tensor.dtype()) == type;
 }
 
+namespace {
+
+// GIL held.
+bool IsOfTorch(const PythonApi& api, const PyObj* optimizer) {
+  const PyOwned module(api, api.AttributeOrNull(optimizer->type, "__module__"));
+  const char* text = module ? api.Text(module.get()) : nullptr;
+  return text != nullptr && std::string_view(text).starts_with("torch.optim.");
+}
+
+}  // namespace
+
 bool TensorIdentity::IsFinite() const noexcept {
   if (type == c10::ScalarType::Double) {
     return std::isfinite(static_cast<const double*>(data)[offset]);
@@ -288,6 +300,7 @@ bool ReadOptimizedTensors(const PythonApi& api, PythonNames& names, PyObj* tenso
   if (tensors->what != For::kSkip && (!groups || !api.HasFlag(groups.get(), kPyFlagList))) {
     return false;
   }
+  if (tensors->what == For::kGradients) tensors->is_of_torch = IsOfTorch(api, optimizer);
   // Not as an attribute: where there is none, making the exception would cost more than all else.
   const PyOwned own(api, api.AttributeOrNull(optimizer, "__dict__"));
   const bool has_own = own && api.HasFlag(own.get(), kPyFlagDict);

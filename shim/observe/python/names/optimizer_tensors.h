@@ -84,6 +84,9 @@ struct OptimizedTensors {
   bool number_bad = false;
   // One of these is a factor of what torch's optimizers compute: a rate, a decay.
   bool factor_bad = false;
+  // With kGradients: the class is one of torch's, which compute with the numbers of their groups and
+  // no others.
+  bool is_of_torch = false;
   // With kGradients: `lr` of the first group, where that is a float.
   bool rate_known = false;
   double rate = 0;

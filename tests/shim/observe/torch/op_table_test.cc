@@ -162,11 +162,20 @@ TEST_F(OpTableTest, ANumberThatTheResultDependsOnIsToldFromASetting) {
   EXPECT_TRUE(Of("aten::add", "Tensor").takes_number) << "alpha";
   EXPECT_TRUE(Of("aten::mul", "Scalar").takes_number);
   EXPECT_TRUE(Of("aten::clamp").takes_number) << "min and max may be left out";
+  EXPECT_TRUE(Of("aten::_foreach_mul", "ScalarList").takes_number);
   EXPECT_FALSE(Of("aten::mm").takes_number);
   EXPECT_FALSE(Of("aten::native_layer_norm").takes_number) << "eps";
   EXPECT_FALSE(Of("aten::native_batch_norm").takes_number) << "momentum and eps";
   EXPECT_TRUE(Of("aten::div", "Tensor").takes_number_as_tensor);
   EXPECT_FALSE(Of("aten::pow", "Tensor_Tensor").takes_number_as_tensor);
+}
+
+TEST_F(OpTableTest, AScatterThatReducesComputesAndMovesNothing) {
+  constexpr uint32_t kConstants = kMasks | kMoves;
+  EXPECT_EQ(Of("aten::scatter", "value").families & kConstants, kConstants);
+  EXPECT_EQ(Of("aten::scatter", "reduce").families & kConstants, 0u);
+  EXPECT_EQ(Of("aten::scatter_", "value_reduce").families & kConstants, 0u);
+  EXPECT_EQ(Of("aten::logspace").families & kConstants, 0u);
 }
 
 TEST_F(OpTableTest, ACopyKnowsWhichArgumentSaysThatNobodyWaits) {
