@@ -40,6 +40,15 @@ bool IsPower(const Frame& frame) {
   return name == "aten::pow" || name == "aten::pow_" || name == "aten::float_power";
 }
 
+// A power of Inf is 0, 1 or Inf, wherever it is not NaN.
+bool MayBePowerOfInf(const Frame& frame, const Claim& claim) {
+  if (!IsPower(frame) || (claim.output_kinds & wire::kHasNan) != 0) return false;
+  wire::TensorStats stats;
+  FillStats(claim.outputs[0].tensor.view, 0, &stats);
+  const auto is_one_of_two = [](double number) { return number == 0 || number == 1; };
+  return is_one_of_two(stats.finite_min) && is_one_of_two(stats.finite_max);
+}
+
 // Whether a NaN or Inf of Python's may have made it, which nobody can have read: it makes all of a
 // result bad, unless the op takes its number for some of the elements only, and is else proof
 // against NaN. The numbers of torch's optimizers are read where a step begins.
@@ -50,8 +59,7 @@ bool MayBeOfNumber(const Frame& frame, const Claim& claim) {
   if (called == nullptr || !TakesNumber(*called)) return false;
   const bool for_some = (frame.op->families & kNanProof) != 0 && !frame.op->takes_number_as_tensor;
   const TensorView& output = claim.outputs[0].tensor.view;
-  // To a power of Inf, only what is above 1 becomes Inf.
-  if (IsPower(frame) && (claim.output_kinds & wire::kHasNan) == 0) return true;
+  if (MayBePowerOfInf(frame, claim)) return true;
   // Divided by Inf, what is finite becomes 0.
   return for_some || (Divides(frame) ? IsAllNan(output) : IsAllBad(output));
 }
