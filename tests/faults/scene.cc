@@ -55,14 +55,14 @@ uint64_t FaultTest::TicketsOf(uint64_t nonce) {
   return tickets.size();
 }
 
-void FaultTest::Execute(const std::string& sql) {
+void FaultTest::Execute(const std::string& sql) const {
   sqlite3* other = nullptr;
   ASSERT_EQ(sqlite3_open(DatabasePath(options_.state_dir).c_str(), &other), SQLITE_OK);
   EXPECT_EQ(sqlite3_exec(other, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
   sqlite3_close(other);
 }
 
-void FaultTest::RefuseRunOne() {
+void FaultTest::RefuseRunOne() const {
   Execute(
       "CREATE TRIGGER refuse BEFORE INSERT ON run WHEN NEW.id = '0000000000000001'"
       " BEGIN SELECT RAISE(ABORT, 'refused'); END");

@@ -37,10 +37,10 @@ class FaultTest : public testing::Test {
   // Distinct tickets of the run's records in the database; a ticket that is there twice fails.
   uint64_t TicketsOf(uint64_t nonce);
   // Runs statements in the database, as another program may while the daemon has it open.
-  void Execute(const std::string& sql);
+  void Execute(const std::string& sql) const;
   // Has the database refuse the run of nonce 1, until AcceptRunOne.
-  void RefuseRunOne();
-  void AcceptRunOne() { Execute("DROP TRIGGER refuse"); }
+  void RefuseRunOne() const;
+  void AcceptRunOne() const { Execute("DROP TRIGGER refuse"); }
   // The database opens, and every page of it is sound.
   void ExpectSoundStore();
 
