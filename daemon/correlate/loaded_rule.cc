@@ -66,10 +66,10 @@ bool HasSameRange(const RecordTensor& a, const RecordTensor& b) {
 // may have been read by the op that wrote it anew, as running statistics are: the same elements are
 // bad.
 bool IsGivenNameless(const StepClock& clock, const Origin& origin, const Origin& loaded) {
-  if (!IsLoaded(clock, loaded) || origin.ticket > loaded.ticket) return false;
   if (!origin.CameInNameless() || !IsOutsideModules(origin.site, "aten::lift_fresh")) return false;
   if (origin.record == nullptr || origin.record->value().outputs().empty()) return false;
   if (loaded.record == nullptr || loaded.source == nullptr) return false;
+  if (origin.ticket > loaded.ticket || !IsLoaded(clock, loaded)) return false;
   const RecordTensor& came_in = origin.record->value().outputs(0);
   const ValueFact& reader = loaded.record->value();
   const auto is_of_it = [&](const RecordTensor& tensor) {

@@ -9,7 +9,6 @@
 #include <tuple>
 
 #include "daemon/correlate/chain.h"
-#include "daemon/correlate/finding.h"
 #include "daemon/correlate/origin_finding.h"
 #include "daemon/explain/glob.h"
 #include "daemon/explain/incident_facts.h"

@@ -76,13 +76,13 @@ std::optional<RuinedParameters::Left> RuinedParameters::FindAlike(
   if (view.ndim == 0 || tensor.gpu >= 0) return std::nullopt;
   const uint64_t bytes = static_cast<uint64_t>(view.numel) * ElementBytes(view.type);
   BadEntry now;
-  if (!ruined_.empty()) CountBad(view, &now);
   for (size_t n = 0; n < ruined_.size(); ++n) {
     const BadEntry& ruined = At(n);
     if (ruined.target != wire::Target::kParameter || !ruined.dense ||
         ruined.byte_end - ruined.byte_begin != bytes) {
       continue;
     }
+    if (now.elements == 0) CountBad(view, &now);
     // A batch may be as large. Copies and averages have no fewer bad elements.
     const auto all = static_cast<uint64_t>(view.numel);
     if (now.elements < (ruined.elements != 0 ? std::min(ruined.elements, all) : all)) continue;

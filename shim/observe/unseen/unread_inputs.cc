@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "shim/check/scan.h"
@@ -24,12 +25,24 @@ struct Looking {
   bool zeros = false;
 };
 
-bool IsResult(const Looking& looking, const PlainTensor& plain) {
-  for (int i = 0; i < looking.count; ++i) {
-    if (looking.outputs[i].tensor.storage == plain.storage) return true;
-  }
-  return false;
+bool IsResult(const BadOutput* outputs, int count, const PlainTensor& plain) {
+  return std::any_of(outputs, outputs + count, [&plain](const BadOutput& output) {
+    return output.tensor.storage == plain.storage;
+  });
 }
+
+// Adds what passes while it lives.
+class TimeSpent {
+ public:
+  explicit TimeSpent(std::atomic<uint64_t>& ns) noexcept : ns_(ns) {}
+  TimeSpent(const TimeSpent&) = delete;
+  TimeSpent& operator=(const TimeSpent&) = delete;
+  ~TimeSpent() { ns_.fetch_add(MonotonicNs() - began_, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t>& ns_;
+  const uint64_t began_ = MonotonicNs();
+};
 
 bool LookAt(void* context, const at::TensorBase& tensor) {
   auto& looking = *static_cast<Looking*>(context);
@@ -50,7 +63,7 @@ bool LookAt(void* context, const at::TensorBase& tensor) {
     case Readable::kYes:
       break;
   }
-  if (IsResult(looking, plain)) return true;
+  if (IsResult(looking.outputs, looking.count, plain)) return true;
   const uint64_t bytes = plain.byte_end - plain.byte_begin;
   if (bytes > UnreadInputs::kBytesMax - looking.bytes) {
     looking.all_read = false;
@@ -116,14 +129,12 @@ bool LookForBad(void* context, const at::TensorBase& tensor) {
   PlainTensor plain;
   wire::Unchecked reason;
   if (ReadTensor(tensor, &plain, &reason) != Readable::kYes) return true;
-  for (int i = 0; i < search.given.count; ++i) {
-    if (search.given.outputs[i].tensor.storage == plain.storage) return true;
-  }
+  if (IsResult(search.given.outputs, search.given.count, plain)) return true;
   search.bytes += plain.byte_end - plain.byte_begin;
-  if (search.bytes > UnreadInputs::kBytesMax) search.made_here = true;
-  if ((NonFiniteKinds(plain.view) & search.given.kinds) != 0) {
+  search.made_here = search.bytes > UnreadInputs::kBytesMax;
+  if (!search.made_here && (NonFiniteKinds(plain.view) & search.given.kinds) != 0) {
     search.any = true;
-    search.made_here |= !search.came_in(search.context, plain);
+    search.made_here = !search.came_in(search.context, plain);
   }
   return !search.made_here;
 }
@@ -134,10 +145,9 @@ bool UnreadInputs::CameIn(const Given& given,
                           bool (*came_in)(void* context, const PlainTensor& tensor),
                           void* context) noexcept {
   if (spent_ns_.load(std::memory_order_relaxed) >= kBudgetNs) return false;
-  const uint64_t began = MonotonicNs();
+  const TimeSpent spent(spent_ns_);
   Search search{given, came_in, context};
   const bool listed = python_.ForEachLiveTensor(&LookForBad, &search);
-  spent_ns_.fetch_add(MonotonicNs() - began, std::memory_order_relaxed);
   return listed && search.any && !search.made_here;
 }
 
@@ -147,20 +157,18 @@ bool UnreadInputs::HoldCastFrom(const BadOutput& output) noexcept {
       spent_on_casts_ns_.load(std::memory_order_relaxed) >= kCastBudgetNs) {
     return false;
   }
-  const uint64_t began = MonotonicNs();
+  const TimeSpent spent(spent_on_casts_ns_);
   Seeking seeking{view};
   (void)python_.ForEachLiveTensor(&SeekCastFrom, &seeking);
-  spent_on_casts_ns_.fetch_add(MonotonicNs() - began, std::memory_order_relaxed);
   return seeking.found;
 }
 
 UnreadInputs::Seen UnreadInputs::Check(const BadOutput* outputs, int count) noexcept {
   if (spent_ns_.load(std::memory_order_relaxed) >= kBudgetNs) return {};
-  const uint64_t began = MonotonicNs();
+  const TimeSpent spent(spent_ns_);
   Looking looking{outputs, count};
   const bool node_known = LookAtNode(looking);
   const bool listed = !looking.bad && python_.ForEachLiveTensor(&LookAt, &looking) && node_known;
-  spent_ns_.fetch_add(MonotonicNs() - began, std::memory_order_relaxed);
   if (looking.bad) return {Answer::kBad, looking.zeros};
   return {listed && looking.all_read ? Answer::kFinite : Answer::kUnknown, looking.zeros};
 }

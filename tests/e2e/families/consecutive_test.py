@@ -371,28 +371,20 @@ train(model, torch.optim.SGD(model.parameters(), lr=1e-4), 3)
 
     # Bad data that happens to be as large as a parameter of the first model, which is ruined and gone, is its own fault.
     def test_bad_batch_of_a_second_model_is_an_incident_of_its_own(self):
-        verdict = self.verdict_of("""
-import numpy as np, torch, torch.nn as nn
-def first():
-    torch.manual_seed(0)
-    model, rng = nn.Linear(8, 3), np.random.default_rng(0)
+        text = "import numpy as np, torch, torch.nn as nn\ntorch.manual_seed(0)\n"
+        for name, model, shape in (("first", "nn.Linear(8, 3)", (3, 8)), ("second", "nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))", (8, 3))):
+            text += f"""
+def {name}():
+    model, rng = {model}, np.random.default_rng(0)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for step in range(5):
-        x = rng.normal(size=(3, 8)).astype("f4")
-        x[1] += np.nan if step == 2 else 0
+    for step in range(6):
+        x = rng.normal(size={shape}).astype("f4")
+        x[1] += np.nan if step == 3 else 0
         loss = model(torch.from_numpy(x)).square().mean()
         optimizer.zero_grad(), loss.backward(), optimizer.step()
-def second():
-    model, rng = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1)), np.random.default_rng(1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for step in range(7):
-        x = rng.normal(size=(8, 3)).astype("f4")
-        x[3] += np.nan if step == 4 else 0
-        loss = model(torch.from_numpy(x)).square().mean()
-        optimizer.zero_grad(), loss.backward(), optimizer.step()
-first()
-second()
-""")
+{name}()
+"""
+        verdict = self.verdict_of(text)
         found = [(each["origin"]["kind"], each["origin"]["source"].split()[-1]) for each in verdict["incidents"]]
         self.assertEqual(found, [("input_data", "first"), ("input_data", "second")])
 
