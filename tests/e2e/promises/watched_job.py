@@ -205,7 +205,8 @@ class PromiseTest(unittest.TestCase):
     def assert_clean(self, watched, runs=1):
         """And it was really looked at."""
         verdict = watched.verdict()
-        self.assertEqual(verdict["verdict"], "clean", verdict["incidents"])
+        seen = {part: verdict[part] for part in ("unknown_because", "coverage", "unwatched", "incidents")}
+        self.assertEqual(verdict["verdict"], "clean", seen)
         self.assertEqual(len(verdict["runs"]), runs, verdict["runs"])
         self.assertGreater(int(verdict["coverage"]["tensors_checked"]), 0)
         self.assertEqual(int(verdict["coverage"]["lost_events"]), 0)
