@@ -5,8 +5,13 @@ A first optimizer imports torch._dynamo only to say that nothing is to be compil
 as long as torch itself, and most programs of tests are otherwise done in one. So something that answers "not compiled" stands in
 its place. torch imports torch._meta_registrations, Python's shapes of ops for tensors without memory, a quarter of the import, and
 only compilation and fake tensors ask for it. Whoever wants more of either gets the real one.
+
+While torch is imported, nothing is garbage, and a sixth of the time goes into looking for it. So the collector is off until torch
+calls its backends, the last thing that it does: the distribution beside this file names one that turns the collector on again.
 """
+import gc
 import importlib
+import importlib.util
 import sys
 import types
 
@@ -45,3 +50,6 @@ class LateCompiler(Late):
 SHAPES = Late("torch._meta_registrations")
 for stand_in in (SHAPES, LateCompiler("torch._dynamo")):
     sys.modules.setdefault(stand_in.__name__, stand_in)
+
+if importlib.util.find_spec("torch") is not None:
+    gc.disable()
