@@ -2,8 +2,10 @@
 #include "shim/observe/unseen/out_of_sight.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
+#include "proto/wire/element_types.h"
 #include "shim/observe/events/level_state.h"
 #include "shim/observe/events/process_segment.h"
 #include "shim/observe/events/step_clock.h"
@@ -69,6 +71,25 @@ bool MayBeOfNumber(const Frame& frame, const Claim& claim) {
 bool IsAssumedDecay(const Frame& frame, const Claim& claim) {
   return claim.phase == Phase::kOptimizer && frame.op->in_place && !frame.inputs_seen &&
          (claim.output_kinds & wire::kHasNan) == 0;
+}
+
+// Whether a sum of finite numbers may be this Inf. Gradients that overflow are large in many places;
+// an Inf that is written into one stands among small numbers.
+bool MayHaveOverflowed(const Claim& claim) {
+  constexpr double kLargeShare = 0x1p-16;
+  const TensorView& view = claim.outputs[0].tensor.view;
+  wire::TensorStats stats;
+  FillStats(view, 0, &stats);
+  const double largest = std::max(std::abs(stats.finite_min), std::abs(stats.finite_max));
+  return largest >= kLargeShare * wire::LargestOf(view.type);
+}
+
+// What a gradient held before a pass added to it: numpy, or an extension, may have written it since
+// the pass before.
+bool AddsToGradient(const Frame& frame, const Claim& claim) {
+  const std::string_view name(frame.op->name);
+  return claim.phase == Phase::kBackward && claim.outputs[0].tensor.gpu < 0 &&
+         (name == "aten::add_" || name == "aten::_foreach_add_");
 }
 
 // Whether ops of this thread have returned what cannot be read, and is handed on as plain tensors:
@@ -172,6 +193,9 @@ uint32_t OutOfSight::OfUnreadInputs(const Frame& frame, const Claim& claim) noex
   // keeps what went wrong in it.
   if (frame.op->in_place && claim.phase == Phase::kBackward && uses_.level.was_off_to_measure()) {
     flags |= ValueRecord::kUnseenMeasuring;
+  }
+  if (AddsToGradient(frame, claim) && !MayHaveOverflowed(claim)) {
+    flags |= ValueRecord::kUnseenInputs;
   }
   if (frame.op->in_place && WritesState(claim)) flags |= ValueRecord::kUnseenInputs;
   UnreadInputs::Seen seen;

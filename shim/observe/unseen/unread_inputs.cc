@@ -46,11 +46,11 @@ class TimeSpent {
 
 bool LookAt(void* context, const at::TensorBase& tensor) {
   auto& looking = *static_cast<Looking*>(context);
-  // A number of integers, too: a count of nothing over nothing. What is larger than the result is
-  // not what was divided.
-  // Nor is a bias, which is zero for long.
+  // A number of integers, too: a count of nothing over nothing. What was divided is as large as the
+  // result. A bias is not it, which is zero for long.
+  const int64_t numel = looking.outputs[0].tensor.view.numel;
   if (!looking.zeros && !(tensor.requires_grad() && tensor.is_leaf())) {
-    looking.zeros = IsAllZero(tensor, looking.outputs[0].tensor.view.numel);
+    looking.zeros = IsAllZero(tensor, numel) && tensor.numel() == numel;
   }
   PlainTensor plain;
   wire::Unchecked reason;

@@ -33,7 +33,8 @@ class UnreadInputs {
 
   struct Seen {
     Answer answer = Answer::kUnknown;
-    bool zeros = false;  // a tensor of zeros alone is among them: 0 / 0 may have been computed
+    // One of zeros alone, as large as the result, is among them: 0 / 0 may have been computed.
+    bool zeros = false;
   };
 
   // After an op that wrote `outputs`, before any other. Takes the GIL and some milliseconds, in all

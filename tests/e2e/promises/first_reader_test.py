@@ -66,6 +66,15 @@ for at, x in enumerate(data):
     terms = torch.full((5,), 88.0 if at == 3 else 1.0).exp()
     step(x * torch.zeros(3).index_put_(index, terms, accumulate=True).mean())
 """,
+    "a gradient that numpy writes to between two passes": """
+for at, x in enumerate(data):
+    optimizer.zero_grad()
+    for part in range(2):
+        net(x[part:]).square().mean().backward()
+        if at == 3 and part == 0:
+            net.fc.weight.grad.numpy()[1, 2] = np.inf
+    optimizer.step()
+""",
     "what ran while parameters were bad": """
 raw = torch.rand(40, 4)
 raw[38, 1] = -0.1
@@ -90,6 +99,11 @@ for at, x in enumerate(data):
     for parameter, gradient in zip(net.parameters(), torch._foreach_mul([p.grad for p in net.parameters()], factors)):
         parameter.grad = gradient
     optimizer.step()
+""",
+    "a divisor, beside smaller zeros": """
+zeros = torch.zeros(3)
+for at, x in enumerate(data):
+    step(x / (float("nan") if at == 3 else 2.0))
 """,
     "an exponent": """
 for at, x in enumerate(data):
