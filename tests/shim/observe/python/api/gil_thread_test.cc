@@ -58,6 +58,11 @@ class GilThreadTest : public testing::Test {
     called.thread = std::this_thread::get_id();
   }
 
+  // A thread that called gives the GIL back last of all, and reads api_ until then.
+  static void AwaitReleased(int times) {
+    while (times_released.load() < times) std::this_thread::yield();
+  }
+
   PythonApi api_;
 };
 
@@ -71,11 +76,13 @@ TEST_F(GilThreadTest, CallsOnTheSameThreadThatHasTheGil) {
 }
 
 TEST_F(GilThreadTest, CallsOnAnotherThreadWhereItHasTheGilNot) {
+  const int before = times_released.load();
   Called called;
   EXPECT_TRUE(CallWithGil(api_, kLongMs, &Call, &called));
   EXPECT_EQ(called.times, 1);
   EXPECT_NE(called.thread, std::this_thread::get_id());
   EXPECT_TRUE(called.had_gil);
+  AwaitReleased(before + 1);
 }
 
 // The op's thread holds a lock that the GIL's holder waits for.
@@ -96,7 +103,7 @@ TEST_F(GilThreadTest, GivesUpAGilThatIsNotHad) {
   held.unlock();
   other.join();
   // The thread that waited has it in the end, and calls nothing that may be gone.
-  while (times_released.load() < before + 2) std::this_thread::yield();
+  AwaitReleased(before + 2);
   EXPECT_EQ(called.times, 0);
 }
 
