@@ -133,6 +133,18 @@ class BadState(WatchedProgramTest):
             model.load_state_dict({name: torch.from_numpy(a) for name, a in saved.items()})
             """), kind="parameter", param="2.weight", layer="2", step=0)
 
+    def test_weight_in_a_file_of_torchscript(self):
+        for exported in ("script(model)", "trace(model, torch.ones(4, 6))"):
+            with self.subTest(exported):
+                self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))", prepare=f"""
+                    import io
+                    model[2].weight.data[0, 3] = np.nan
+                    file = io.BytesIO()
+                    torch.jit.save(torch.jit.{exported}, file)
+                    file.seek(0)
+                    model = torch.jit.load(file)
+                    """), kind="parameter", param="2.weight", layer="2", step=0)
+
     def test_layer_norm_weight_of_infinity(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 2))",
                                      prepare="model[1].weight.data[2] = float('inf')"),

@@ -6,6 +6,7 @@
 #include "shim/host/monotonic_clock.h"
 #include "shim/observe/python/names/local_tensor.h"
 #include "shim/observe/python/names/python_names.h"
+#include "shim/observe/python/names/script_views.h"
 
 namespace nanwatch {
 namespace {
@@ -185,23 +186,24 @@ const ModuleTree::TypeFacts& ModuleTree::Facts(Walk& walk, PyObj* type) const {
   return walk.types.emplace(type, std::move(facts)).first->second;
 }
 
-// A dict of the module's own, borrowed: GenericGetAttr passes by __getattr__, which some modules
-// forward.
-PyObj* ModuleTree::Dictionary(PyObj* module, PyObj* name) const {
-  PyObj* value = api_.PyObject_GenericGetAttr(module, name);
-  if (value == nullptr) {
-    api_.PyErr_Clear();
-    return nullptr;
-  }
-  const bool is_dict = api_.HasFlag(value, kPyFlagDict);
-  api_.Py_DecRef(value);
-  return is_dict ? value : nullptr;
+// An attribute of the module's own, borrowed from it: GenericGetAttr passes by __getattr__, which
+// some modules forward. Null: there is none.
+PyObj* ModuleTree::Own(PyObj* module, PyObj* name) const {
+  const PyOwned value(api_, api_.PyObject_GenericGetAttr(module, name));
+  if (!value) api_.PyErr_Clear();
+  return value.get();
+}
+
+PyObj* ModuleTree::Children(PyObj* module) const {
+  PyObj* children = Own(module, modules_name_);
+  if (children == nullptr || api_.HasFlag(children, kPyFlagDict)) return children;
+  return script_views::ModulesBehind(api_, children);
 }
 
 PyObj* ModuleTree::Unwrap(Walk& walk, PyObj* module) const {
   for (int i = 0; i < kWrappersMax; ++i) {
     const char* wrapped = Facts(walk, module->type).wrapped;
-    PyObj* children = wrapped == nullptr ? nullptr : Dictionary(module, modules_name_);
+    PyObj* children = wrapped == nullptr ? nullptr : Children(module);
     PyObj* inner = children == nullptr ? nullptr : api_.PyDict_GetItemString(children, wrapped);
     if (inner == nullptr || inner == api_.none) break;
     module = inner;
@@ -215,7 +217,7 @@ void ModuleTree::Collect(Walk& walk, PyObj* module, const std::string& path, PyO
   if (depth > kNestingMax || !walk.seen.insert(module).second) return;
   PyObj* inner = Unwrap(walk, module);
   walk.found.push_back({module, path, parent, inner == module ? nullptr : inner});
-  PyObj* children = Dictionary(module, modules_name_);
+  PyObj* children = Children(module);
   if (children == nullptr) return;
   const char* wrapped = Facts(walk, module->type).wrapped;
   ptrdiff_t position = 0;
@@ -255,8 +257,8 @@ void ModuleTree::Publish(Walk& walk, Root& root) {
     if (root.layer == nullptr) root.layer = layer;
     layers_.Put(
         {.module = found.module, .type = found.module->type, .layer = layer, .root = &root});
-    AddTensors(found.module, layer, true);
-    AddTensors(found.module, layer, false);
+    AddTensors(found.module, layer, NamedTensorKind::kParameter);
+    AddTensors(found.module, layer, NamedTensorKind::kBuffer);
   }
   root.tensors = names_.TensorsOf(root.layer);
   for (const Found& found : walk.found) {
@@ -264,22 +266,36 @@ void ModuleTree::Publish(Walk& walk, Root& root) {
   }
 }
 
-void ModuleTree::AddTensors(PyObj* module, const Layer* layer, bool parameters) {
-  PyObj* tensors = Dictionary(module, parameters ? parameters_name_ : buffers_name_);
+void ModuleTree::AddTensors(PyObj* module, const Layer* layer, NamedTensorKind kind) {
+  PyObj* tensors =
+      Own(module, kind == NamedTensorKind::kParameter ? parameters_name_ : buffers_name_);
   if (tensors == nullptr) return;
+  if (!api_.HasFlag(tensors, kPyFlagDict)) {
+    const PyOwned pairs(api_, script_views::TensorsBehind(api_, tensors));
+    const ptrdiff_t count = pairs ? api_.PyList_Size(pairs.get()) : 0;
+    for (ptrdiff_t i = 0; i < count; ++i) {
+      PyObj* pair = api_.PyList_GetItem(pairs.get(), i);
+      if (!api_.HasFlag(pair, kPyFlagTuple) || api_.PyTuple_Size(pair) != 2) continue;
+      AddTensor(api_.PyTuple_GetItem(pair, 0), api_.PyTuple_GetItem(pair, 1), layer, kind);
+    }
+    return;
+  }
   ptrdiff_t position = 0;
   PyObj* key = nullptr;
   PyObj* tensor = nullptr;
   while (api_.PyDict_Next(tensors, &position, &key, &tensor) != 0) {
-    const char* name = api_.Text(key);
-    if (name == nullptr || api_.PyType_IsSubtype(tensor->type, tensor_type_) == 0) continue;
-    // functional_call puts plain tensors in the place of parameters.
-    if (parameters && tensor->type != tensor_type_) names_.SetParameterType(tensor->type);
-    const at::TensorBase* held = names_.TensorOf(tensor);
-    if (held == nullptr) continue;
-    names_.Add(layer, name, parameters ? NamedTensorKind::kParameter : NamedTensorKind::kBuffer,
-               *held, LocalOf(api_, names_, *held));
+    AddTensor(key, tensor, layer, kind);
   }
+}
+
+void ModuleTree::AddTensor(PyObj* key, PyObj* tensor, const Layer* layer, NamedTensorKind kind) {
+  const char* name = api_.Text(key);
+  if (name == nullptr || api_.PyType_IsSubtype(tensor->type, tensor_type_) == 0) return;
+  // functional_call puts plain tensors in the place of parameters. TorchScript's are plain.
+  const bool is_special = kind == NamedTensorKind::kParameter && tensor->type != tensor_type_;
+  if (is_special) names_.SetParameterType(tensor->type);
+  const at::TensorBase* held = names_.TensorOf(tensor);
+  if (held != nullptr) names_.Add(layer, name, kind, *held, LocalOf(api_, names_, *held));
 }
 
 void ModuleTree::WalkRoot(Root& root, PyObj* module) {

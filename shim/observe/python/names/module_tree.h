@@ -9,6 +9,7 @@
 // make unregistered modules in every forward.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -21,6 +22,7 @@
 namespace nanwatch {
 
 class PythonNames;
+enum class NamedTensorKind : uint8_t;
 
 class ModuleTree {
  public:
@@ -62,12 +64,14 @@ class ModuleTree {
   };
 
   [[nodiscard]] const TypeFacts& Facts(Walk& walk, PyObj* type) const;
-  [[nodiscard]] PyObj* Dictionary(PyObj* module, PyObj* name) const;
+  [[nodiscard]] PyObj* Own(PyObj* module, PyObj* name) const;
+  [[nodiscard]] PyObj* Children(PyObj* module) const;
   [[nodiscard]] PyObj* Unwrap(Walk& walk, PyObj* module) const;
   void Collect(Walk& walk, PyObj* module, const std::string& path, PyObj* parent, int depth) const;
   void TakeOver(const Walk& walk, const Root& root);
   void Publish(Walk& walk, Root& root);
-  void AddTensors(PyObj* module, const Layer* layer, bool parameters);
+  void AddTensors(PyObj* module, const Layer* layer, NamedTensorKind kind);
+  void AddTensor(PyObj* key, PyObj* tensor, const Layer* layer, NamedTensorKind kind);
   void WalkRoot(Root& root, PyObj* module);
   [[nodiscard]] const ModuleEntry* Known(PyObj* module) const noexcept;
   [[nodiscard]] const ModuleEntry* EnterWrapper(Walk& walk, PyObj* module);
