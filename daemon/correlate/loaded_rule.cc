@@ -61,12 +61,14 @@ bool HasSameRange(const RecordTensor& a, const RecordTensor& b) {
   return a.finite_min() == b.finite_min() && a.finite_max() == b.finite_max();
 }
 
-// Given to the parameter with its memory, by no op: `p.data = tensor`, `nn.Parameter(tensor)`. What
-// was counted in it when it came in is what was counted when the parameter was first read. A buffer
+// Given to the parameter with its memory, by no op: `p.data = tensor`, `nn.Parameter(tensor)`, a
+// module that was read from a file whole. What was counted in it when it came in is what was counted when the parameter was first read. A buffer
 // may have been read by the op that wrote it anew, as running statistics are: the same elements are
 // bad.
 bool IsGivenNameless(const StepClock& clock, const Origin& origin, const Origin& loaded) {
-  if (!origin.CameInNameless() || !IsOutsideModules(origin.site, "aten::lift_fresh")) return false;
+  const bool is_of_numpy = IsOutsideModules(origin.site, "aten::lift_fresh");
+  const bool is_of_file = IsOutsideModules(origin.site, "aten::set_");
+  if (!origin.CameInNameless() || (!is_of_numpy && !is_of_file)) return false;
   if (origin.record == nullptr || origin.record->value().outputs().empty()) return false;
   if (loaded.record == nullptr || loaded.source == nullptr) return false;
   if (origin.ticket > loaded.ticket || !IsLoaded(clock, loaded)) return false;

@@ -136,14 +136,16 @@ class BadState(WatchedProgramTest):
     def test_weight_in_a_file_of_torchscript(self):
         for exported in ("script(model)", "trace(model, torch.ones(4, 6))"):
             with self.subTest(exported):
-                self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))", prepare=f"""
+                text = training(model="nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))", prepare=f"""
                     import io
-                    model[2].weight.data[0, 3] = np.nan
+                    model[2].weight.detach().numpy()[0, 3] = np.nan
                     file = io.BytesIO()
                     torch.jit.save(torch.jit.{exported}, file)
                     file.seek(0)
                     model = torch.jit.load(file)
-                    """), kind="parameter", param="2.weight", layer="2", step=0)
+                    """)
+                self.assert_anomaly(text, kind="parameter", param="2.weight", layer="2", step=0)
+                self.assertEqual(len(self.verdict_of(text)["incidents"]), 1)
 
     def test_layer_norm_weight_of_infinity(self):
         self.assert_anomaly(training(model="nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 2))",
