@@ -12,6 +12,7 @@ calls its backends, the last thing that it does: the distribution beside this fi
 import gc
 import importlib
 import importlib.util
+import os
 import sys
 import types
 
@@ -51,5 +52,7 @@ SHAPES = Late("torch._meta_registrations")
 for stand_in in (SHAPES, LateCompiler("torch._dynamo")):
     sys.modules.setdefault(stand_in.__name__, stand_in)
 
-if importlib.util.find_spec("torch") is not None:
+# Only where the import is still to come, and torch finds that distribution.
+is_found = os.path.dirname(os.path.abspath(__file__)) in sys.path
+if is_found and "torch" not in sys.modules and importlib.util.find_spec("torch") is not None:
     gc.disable()
