@@ -19,9 +19,10 @@ if [[ -z ${NANWATCH_TESTS_UNTIL:-} ]]; then
 fi
 # Every fifth test in each part, so that all kinds are in each. What one day leaves out, the next begins with.
 parts=5
+day=$(($(date +%s) / 86400))
 longest_s=0
 for ((part = 0; part < parts; ++part)); do
-  first=$(((part + $(date +%s) / 86400) % parts + 1))
+  first=$(((part + day) % parts + 1))
   began_s=$(date +%s)
   if ((part && began_s + longest_s * 5 / 4 > NANWATCH_TESTS_UNTIL)); then
     echo "Not run, because time is up: every ${parts}th test from the ${first}. on:"

@@ -62,9 +62,9 @@ bool HasSameRange(const RecordTensor& a, const RecordTensor& b) {
 }
 
 // Given to the parameter with its memory, by no op: `p.data = tensor`, `nn.Parameter(tensor)`, a
-// module that was read from a file whole. What was counted in it when it came in is what was counted when the parameter was first read. A buffer
-// may have been read by the op that wrote it anew, as running statistics are: the same elements are
-// bad.
+// module that was read from a file whole. What was counted in it when it came in is what was counted
+// when the parameter was first read. A buffer may have been read by the op that wrote it anew, as
+// running statistics are: the same elements are bad.
 bool IsGivenNameless(const StepClock& clock, const Origin& origin, const Origin& loaded) {
   const bool is_of_numpy = IsOutsideModules(origin.site, "aten::lift_fresh");
   const bool is_of_file = IsOutsideModules(origin.site, "aten::set_");

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shim/observe/python/names/module_tree.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "shim/host/monotonic_clock.h"
+#include "shim/observe/python/names/class_id.h"
 #include "shim/observe/python/names/local_tensor.h"
 #include "shim/observe/python/names/python_names.h"
 #include "shim/observe/python/names/script_views.h"
@@ -139,16 +142,9 @@ const ModuleEntry* ModuleTree::EnterWrapper(Walk& walk, PyObj* module) {
 }
 
 bool ModuleTree::IsMixin(PyObj* type) const {
-  const PyOwned module(api_, api_.AttributeOrNull(type, "__module__"));
-  const PyOwned class_name(api_, api_.AttributeOrNull(type, "__qualname__"));
-  const char* module_text = module ? api_.Text(module.get()) : nullptr;
-  const char* class_text = class_name ? api_.Text(class_name.get()) : nullptr;
-  if (module_text == nullptr || class_text == nullptr) return false;
-  for (const Mixin& mixin : kMixins) {
-    if (strcmp(mixin.module, module_text) == 0 && strcmp(mixin.class_name, class_text) == 0)
-      return true;
-  }
-  return false;
+  const ClassId id(api_, type);
+  return std::any_of(std::begin(kMixins), std::end(kMixins),
+                     [&id](const Mixin& mixin) { return id.Is(mixin.module, mixin.class_name); });
 }
 
 // `bases` is the class's __mro__ of `count` entries: the class itself, mixed-in ones, the user's.
@@ -171,14 +167,9 @@ const ModuleTree::TypeFacts& ModuleTree::Facts(Walk& walk, PyObj* type) const {
   facts.name = ClassName(type, bases.get(), count);
   for (ptrdiff_t i = 0; i < count && facts.wrapped == nullptr; ++i) {
     PyObj* base = api_.PyTuple_GetItem(bases.get(), i);
-    const PyOwned module(api_, api_.AttributeOrNull(base, "__module__"));
-    const PyOwned class_name(api_, api_.AttributeOrNull(base, "__qualname__"));
-    const char* module_text = module ? api_.Text(module.get()) : nullptr;
-    const char* class_text = class_name ? api_.Text(class_name.get()) : nullptr;
-    if (module_text == nullptr || class_text == nullptr) continue;
+    const ClassId id(api_, base);
     for (const Wrapper& wrapper : kWrappers) {
-      if (strcmp(wrapper.module, module_text) != 0 || strcmp(wrapper.class_name, class_text) != 0)
-        continue;
+      if (!id.Is(wrapper.module, wrapper.class_name)) continue;
       facts.wrapped = wrapper.wrapped;
       facts.optimized = wrapper.optimized;
     }
@@ -238,7 +229,7 @@ void ModuleTree::Collect(Walk& walk, PyObj* module, const std::string& path, PyO
 void ModuleTree::TakeOver(const Walk& walk, const Root& root) {
   const std::vector<Root*> roots = layers_.roots();
   for (Root* other : roots) {
-    if (other == &root || walk.seen.count(other->module) == 0) continue;
+    if (other == &root || !walk.seen.contains(other->module)) continue;
     names_.ForgetRoot(other->layer);
     layers_.RemoveRoot(other);
   }
@@ -272,11 +263,10 @@ void ModuleTree::AddTensors(PyObj* module, const Layer* layer, NamedTensorKind k
   if (tensors == nullptr) return;
   if (!api_.HasFlag(tensors, kPyFlagDict)) {
     const PyOwned pairs(api_, script_views::TensorsBehind(api_, tensors));
-    const ptrdiff_t count = pairs ? api_.PyList_Size(pairs.get()) : 0;
-    for (ptrdiff_t i = 0; i < count; ++i) {
-      PyObj* pair = api_.PyList_GetItem(pairs.get(), i);
-      if (!api_.HasFlag(pair, kPyFlagTuple) || api_.PyTuple_Size(pair) != 2) continue;
-      AddTensor(api_.PyTuple_GetItem(pair, 0), api_.PyTuple_GetItem(pair, 1), layer, kind);
+    if (!pairs) return;
+    for (size_t i = 0; PyObj* pair = api_.ItemOf(pairs.get(), i); ++i) {
+      PyObj* tensor = api_.ItemOf(pair, 1);
+      if (tensor != nullptr) AddTensor(api_.ItemOf(pair, 0), tensor, layer, kind);
     }
     return;
   }
