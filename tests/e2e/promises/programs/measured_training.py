@@ -4,8 +4,10 @@
   measured_training.py FAULT [STEPS]     FAULT: none, parameter, state, buffer, validation, killed, exit, raises, ends, work_after, forks,
                                          extremes (a buffer that holds Inf from the start)
 
-At most STEPS steps; with a fault it ends when the fault has been followed by a few more. Prints each loss.
+With a fault it ends when that has been followed by a few more steps, else after STEPS steps: where the last of them is unchecked, which
+depends on the speed of the machine, it goes on until one is checked. Prints the loss of each of the STEPS steps.
 """
+import itertools
 import os
 import signal
 import sys
@@ -24,7 +26,9 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 are_unchecked = asker()
 off_steps = 0
 left = None
-for step in range(steps):
+for step in itertools.count():
+    if step >= steps and not are_unchecked():
+        break
     optimizer.zero_grad()
     inputs = torch.randn(8, 16)
     loss = torch.nn.functional.mse_loss(model(inputs), inputs[:, :4])
@@ -57,7 +61,8 @@ for step in range(steps):
     if left == 40 and fault == "validation":
         with torch.no_grad():
             print(torch.log(-model(inputs).square()).mean().item(), file=sys.stderr)
-    print(loss.item().hex())
+    if step < steps:
+        print(loss.item().hex())
     if left is not None:
         left -= 1
         if left == 0:
