@@ -6,8 +6,8 @@
 #
 #   scripts/fleet_demo.sh
 #
-# Installs what building needs, builds, and leaves nothing behind but that. PostgreSQL has to be installed already: its
-# package starts a service, which this script leaves to whoever owns the host.
+# Installs what is missing, PostgreSQL without a cluster of its own, builds, and leaves nothing behind but that. Debian's
+# package of the Alertmanager starts a service, so it is installed only where none would be started, as in a container.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,9 +18,9 @@ case ${1:-} in
   *) fail "'$1' is unknown; see --help" ;;
 esac
 
+scripts/setup.sh --fleet-demo
 compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null ||
-  fail "PostgreSQL is missing: install it (Debian: apt-get install postgresql), then run this again"
-scripts/setup.sh --fleet
+  fail "PostgreSQL is missing in /usr/lib/postgresql: install it, then run this again"
 python=${NANWATCH_PYTHON:-$PWD/.venv/bin/python}
 postgres=$(compgen -G '/usr/lib/postgresql/*/bin' | sort -V | tail -n 1)
 tests=()

@@ -5,6 +5,7 @@
 #   scripts/setup.sh            Debian packages, and .venv with the reference torch
 #   scripts/setup.sh --tests    also what the tests and benches need
 #   scripts/setup.sh --fleet    also what nanwatch-gather needs, and what sends to it
+#   scripts/setup.sh --fleet-demo   also PostgreSQL, without a database cluster: no service begins to run
 #
 # NANWATCH_PYTHON=/path/python uses that Python's torch; no .venv is made then.
 # Never asks a question. Quiet and quick when there is nothing to do.
@@ -42,27 +43,47 @@ starts_no_services() {
   ((status == 101))
 }
 
+# Sets `as_root`: what a command that needs root is started with. $1 is what to run by hand where it cannot be had.
+as_root=()
+become_root() {
+  if ((EUID == 0)); then return; fi
+  command -v sudo >/dev/null || fail "these Debian packages are missing, and installing them needs root:" \
+    "run '$1' as root, then this again"
+  as_root=(sudo)
+  # Only a person at a terminal can type a password.
+  if [[ ! -t 0 || -n ${CI:-} ]]; then as_root=(sudo -n); fi
+}
+
 install_packages() {
-  local missing as_root=()
+  local missing
   if ! command -v dpkg-query >/dev/null; then
     echo "setup: this is not a Debian system; make sure that the equivalents of these are installed: $*" >&2
     return
   fi
   mapfile -t missing < <(missing_packages "$@")
   if ((${#missing[@]} == 0)); then return; fi
-  if ((EUID != 0)); then
-    command -v sudo >/dev/null || fail "these Debian packages are missing, and installing them needs root:" \
-      "run 'apt-get install ${missing[*]}' as root, then this again"
-    as_root=(sudo)
-    # Only a person at a terminal can type a password.
-    if [[ ! -t 0 || -n ${CI:-} ]]; then as_root=(sudo -n); fi
-  fi
+  become_root "apt-get install ${missing[*]}"
   echo "setup: Debian packages: ${missing[*]}"
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 update </dev/null ||
     echo "setup: apt-get update failed; going on with the package lists that are there" >&2
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
     install --no-install-recommends "${missing[@]}" </dev/null ||
     fail "apt-get could not install: ${missing[*]} (its reason stands above)"
+}
+
+# PostgreSQL's programs. Debian's package makes a cluster and starts it, unless postgresql-common is told not to.
+install_postgresql() {
+  local folder=${NANWATCH_CREATECLUSTER_D:-/etc/postgresql-common/createcluster.d}
+  local file=$folder/nanwatch-setup.conf
+  if [[ -z $(missing_packages postgresql) ]] || ! command -v dpkg-query >/dev/null; then return; fi
+  become_root "apt-get install postgresql"
+  "${as_root[@]}" mkdir -p "$folder"
+  echo "create_main_cluster = false" | "${as_root[@]}" tee "$file" >/dev/null
+  # For this installation alone. A failed one ends the script.
+  trap '"${as_root[@]}" rm -f "'"$file"'"' EXIT
+  install_packages postgresql
+  "${as_root[@]}" rm -f "$file"
+  trap - EXIT
 }
 
 # The virtual environment: one pip call for all lists whose present content was not installed yet.
@@ -93,17 +114,20 @@ check_given_python() {
     fail "NANWATCH_PYTHON is '$NANWATCH_PYTHON', and its torch was not found (the reason stands above)"
 }
 
-tests=false fleet=false
+tests=false fleet=false fleet_demo=false
 case ${1:-} in
   "") ;;
   --tests) tests=true ;;
   --fleet) fleet=true ;;
-  *) fail "'$1' is unknown; the options are --tests and --fleet" ;;
+  --fleet-demo) fleet=true fleet_demo=true ;;
+  *) fail "'$1' is unknown; the options are --tests, --fleet and --fleet-demo" ;;
 esac
 
 packages=("${build_packages[@]}")
 requirements=(scripts/requirements.txt)
 if $fleet; then packages+=("${fleet_packages[@]}"); fi
+# Its package starts it, now and at each start of the machine.
+if $fleet_demo && starts_no_services; then packages+=(prometheus-alertmanager); fi
 if $tests; then
   packages+=("${test_packages[@]}")
   if starts_no_services; then packages+=("${service_test_packages[@]}"); fi
@@ -111,4 +135,5 @@ if $tests; then
 fi
 
 install_packages "${packages[@]}"
+if $fleet_demo; then install_postgresql; fi
 if [[ -n ${NANWATCH_PYTHON:-} ]]; then check_given_python; else install_venv "${requirements[@]}"; fi

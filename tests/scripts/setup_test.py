@@ -21,8 +21,10 @@ for package in "$@"; do
 done
 exit $status
 """
+# It says which clusters PostgreSQL's package would make.
 APT_GET = """#!/bin/sh
 echo "$@" >>"$CALLS"
+case "$*" in *" postgresql") cat "$NANWATCH_CREATECLUSTER_D"/* >>"$CLUSTERS";; esac
 exit "${APT_STATUS:-0}"
 """
 SUDO = """#!/bin/sh
@@ -38,7 +40,7 @@ def stand_in(folder, name, text):
 
 
 def run_setup(tree, python, known, apt_status=0, options=(), policy="exit 0"):
-    """The finished process, and the packages that apt-get was asked to install."""
+    """The finished process, and the packages that apt-get was asked to install. What PostgreSQL was told of clusters is `ran.clusters`."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for program, text in (("dpkg-query", DPKG_QUERY), ("apt-get", APT_GET), ("sudo", SUDO)):
@@ -46,10 +48,14 @@ def run_setup(tree, python, known, apt_status=0, options=(), policy="exit 0"):
         stand_in(folder, "policy-rc.d", f"#!/bin/sh\n{policy}\n")
         (folder / "known").write_text("".join(f"{package}\n" for package in known))
         (folder / "calls").touch()
+        (folder / "clusters").touch()
         ran = subprocess.run(
             [f"{tree}/scripts/setup.sh", *options], capture_output=True, text=True, check=False,
             env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "KNOWN": str(folder / "known"),
-                 "CALLS": str(folder / "calls"), "APT_STATUS": str(apt_status), "NANWATCH_POLICY_RC_D": str(folder / "policy-rc.d"), "NANWATCH_PYTHON": python})
+                 "CALLS": str(folder / "calls"), "CLUSTERS": str(folder / "clusters"),
+                 "NANWATCH_CREATECLUSTER_D": str(folder / "etc/createcluster.d"), "APT_STATUS": str(apt_status), "NANWATCH_POLICY_RC_D": str(folder / "policy-rc.d"), "NANWATCH_PYTHON": python})
+        ran.clusters = (folder / "clusters").read_text()
+        ran.left = list((folder / "etc/createcluster.d").glob("*"))
         installs = [line.split() for line in (folder / "calls").read_text().splitlines() if " install " in line]
     return ran, [word for words in installs for word in words[words.index("--no-install-recommends") + 1:]]
 
@@ -87,6 +93,13 @@ def main():
         ran, installed = run_setup(tree, python, [], options=options)
         expect(ran.returncode == 0 and {"libpqxx-dev", "curl"} <= set(installed) and "postgresql" not in installed,
                "a gatherer is built where it is wanted; its database is a service", ran)
+
+    for status in (0, 100):
+        ran, installed = run_setup(tree, python, [*everything, "libpqxx-dev", "curl"], options=["--fleet-demo"], apt_status=status)
+        expect(installed == ["postgresql"] and ran.clusters == "create_main_cluster = false\n" and not ran.left and bool(ran.returncode) == bool(status),
+               "the demo's PostgreSQL comes without a cluster, and later ones as before", ran)
+    ran, installed = run_setup(tree, python, [*everything, "libpqxx-dev", "curl", "postgresql"], options=["--fleet-demo"], policy="exit 101")
+    expect(ran.returncode == 0 and installed == ["prometheus-alertmanager"], "what would start a service is installed where none is started", ran)
 
 
 main()
