@@ -156,9 +156,9 @@ std::vector<std::string> RemarksOn(const FleetVerdict& verdict, const std::strin
         "which processes belong to it: give each launch a NANWATCH_JOB of its own");
   const OutboxLoss& lost = verdict.lost();
   if (lost.findings() + lost.runs() > 0)
-    remarks.push_back("full outboxes on its hosts let go of " + std::to_string(lost.findings()) +
-                      " findings and " + std::to_string(lost.runs()) +
-                      " states of runs, of this job or others");
+    remarks.push_back("the outboxes of its hosts had no room for " +
+                      std::to_string(lost.findings()) + " findings and " +
+                      std::to_string(lost.runs()) + " states of runs, of this job or others");
   if (lost.refused() > 0)
     remarks.push_back("gatherers refused " + std::to_string(lost.refused()) +
                       " rows of its hosts for good, of this job or others");

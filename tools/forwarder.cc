@@ -214,10 +214,7 @@ void Forwarder::ReportLoss() {
   const uint64_t lost = loss->findings() + loss->runs() + loss->conclusions();
   if (lost == 0 || lost < 2 * reported_loss_) return;
   reported_loss_ = lost;
-  report_("the outbox was full and let go of " + std::to_string(loss->findings()) + " findings, " +
-          std::to_string(loss->runs()) + " states of runs and " +
-          std::to_string(loss->conclusions()) +
-          " conclusions: it fills where nothing is sent for long");
+  report_(LossText(*loss));
 }
 
 std::string Forwarder::Metrics() {
@@ -244,7 +241,7 @@ std::string Forwarder::Metrics() {
   add("rows_refused_total", "counter", "Rows that were refused for good", number(rejected_));
   add("requests_failed_total", "counter", "Requests without an answer that counts",
       number(requests_failed_));
-  add("rows_lost", "gauge", "Rows and records that a full outbox let go of, steps not counted",
+  add("rows_lost", "gauge", "Rows and records that the outbox had no room for, steps not counted",
       number(loss.findings() + loss.runs() + loss.conclusions()));
   add("taken_timestamp_seconds", "gauge", "When rows were taken last; 0: never",
       number(taken_at_real_ns_ / kNsPerSecond));

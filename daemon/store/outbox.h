@@ -39,8 +39,6 @@ inline constexpr uint64_t kOutboxLongFactor = 6;
 // Between two rows of an incident of which only counts moved: kOutboxEveryNs, then twice as long
 // each time, at most this. Once its job has ended it does not wait.
 inline constexpr uint64_t kOutboxCountsNs = 640'000'000'000;
-// Records of one run, as many as the database keeps (store.h). What comes later is counted as lost.
-inline constexpr uint64_t kOutboxRecordsPerRunMax = 20'000;
 
 class Outbox {
  public:

@@ -11,6 +11,8 @@
 namespace nanwatch {
 
 inline constexpr uint64_t kOutboxBytesMax = uint64_t{256} << 20;
+// Records of one run, as many as the database keeps (store.h). What comes later is counted as lost.
+inline constexpr uint64_t kOutboxRecordsPerRunMax = 20'000;
 inline constexpr uint64_t kOutboxRowsMax = 200'000;
 
 struct OutboxOptions {

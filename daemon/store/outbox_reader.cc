@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/store/outbox_reader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -10,6 +12,7 @@
 #include "daemon/base/directories.h"
 #include "daemon/store/database_file.h"
 #include "daemon/store/outbox_marker.h"
+#include "daemon/store/outbox_options.h"
 #include "verdict.pb.h"
 
 namespace nanwatch {
@@ -104,6 +107,13 @@ Result<OutboxLoss> ReadLoss(const Database& database) {
   loss.set_outboxes(read->Unsigned(4));
   loss.set_refused(read->Unsigned(5));
   return loss;
+}
+
+std::string LossText(const OutboxLoss& loss) {
+  return fmt::format(
+      "{} findings, {} states of runs and {} conclusions are missing in the outbox: it takes {} "
+      "findings of a run, and lets go of rows when it is full because nothing is sent",
+      loss.findings(), loss.runs(), loss.conclusions(), kOutboxRecordsPerRunMax);
 }
 
 Result<OutboxReader> OutboxReader::Open(const std::string& state_dir) {

@@ -49,6 +49,8 @@ Status WriteSent(const std::string& state_dir, const SentUpTo& sent,
 
 // What an outbox in this database let go of, to stay within its limits.
 [[nodiscard]] Result<OutboxLoss> ReadLoss(const Database& database);
+// What a person is told of it: what it was, and the two limits that may have been met.
+[[nodiscard]] std::string LossText(const OutboxLoss& loss);
 
 // Reads rows while a daemon writes them.
 class OutboxReader {

@@ -161,10 +161,8 @@ Status OutboxTable::NoteLoss(std::string& note) const {
   const Result<OutboxLoss> loss = ReadLoss(*database_);
   if (!loss.ok()) return loss.status();
   if (loss->findings() + loss->runs() + loss->conclusions() == 0) return Status();
-  note = fmt::format(
-      "the outbox in {} was full and let go of {} findings, {} states of runs and {} conclusions "
-      "so far: see whether 'nanwatch forward' sends it",
-      state_dir_, loss->findings(), loss->runs(), loss->conclusions());
+  note =
+      fmt::format("{} ({}); see whether 'nanwatch forward' sends it", LossText(*loss), state_dir_);
   return Status();
 }
 

@@ -29,17 +29,21 @@ from passage import Passage
 
 HOSTS = 3
 ROUNDS = 50 if os.environ.get("NANWATCH_FAULTS_LONG") else 3
-# Records that a host commits in a round, at most: an outbox is bounded, and what stands still for long fills it.
+# Records that a host commits in a round, at most: an outbox is bounded, and what stands still for long fills it. All rounds are of one run,
+# of which it takes a bounded number (kOutboxRecordsPerRunMax of daemon/store/outbox.h).
 LOAD = 2_000
+LOAD_OF_A_RUN = 18_000
 CUT_S = 2  # a cut of the network, at most
+PATIENCE_S = 60  # and twice as long as a cut: what TCP sends again, it does at ever longer intervals
 SEED = int(os.environ.get("NANWATCH_FAULTS_SEED") or random.randrange(1 << 30))
 
 
 class Scene:
     """Hosts that commit, gatherers, and a database."""
 
-    def __init__(self, seed, context=None, options=(), cluster=None, network=None):
+    def __init__(self, seed, context=None, options=(), cluster=None, network=None, rounds=ROUNDS):
         self.random = random.Random(seed)
+        self._load_max = min(LOAD, LOAD_OF_A_RUN // rounds)
         self._folder = tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(self._folder.name)
         self.cluster = cluster or Cluster()
@@ -66,7 +70,7 @@ class Scene:
             self._loading.wait()
             with self._locks[host]:
                 try:
-                    if self._counts[host] - self._began[host] < LOAD:
+                    if self._counts[host] - self._began[host] < self._load_max:
                         self._counts[host] = host.put(5)
                 except (OSError, ValueError):
                     pass  # it was killed meanwhile
@@ -116,7 +120,8 @@ class Scene:
                 self._counts[host] = host.put(1)
         for host, count in self._counts.items():
             await_condition(lambda h=host, c=count: len(host_rows(self.cluster, h)) >= c and host_rows(self.cluster, h) == list(range(c)),
-                            f"{count} records of host {host.nonce} are there once: {self.state()}")
+                            f"{count} records of host {host.nonce} are there once: {self.state()}",
+                            PATIENCE_S + 2 * CUT_S)
 
     def state(self):
         return [host.log_path.read_text()[-300:] for host in self.hosts] + [self.gatherer.log()[-300:]]
@@ -228,15 +233,15 @@ FAULTS = {
 }
 
 
-def make_scene(name, seed):
+def make_scene(name, seed, rounds):
     if name == "certificate_expired":
         authority = Authority()
-        scene = Scene(seed, authority.server_context(), ("--ca", authority.file))
+        scene = Scene(seed, authority.server_context(), ("--ca", authority.file), rounds=rounds)
         scene.authority = authority
         return scene, authority.close
     if name == "disk_full":
         disk = SmallDisk()
-        scene = Scene(seed, cluster=Cluster(disk.path))
+        scene = Scene(seed, cluster=Cluster(disk.path), rounds=rounds)
         scene.disk = disk
         return scene, disk.close
     if name == "network_cut":
@@ -245,13 +250,13 @@ def make_scene(name, seed):
         except OSError as error:
             print(f"without network namespaces ({error}): ", end="", file=sys.stderr)
         else:
-            return Scene(seed, network=network), network.close
-    return Scene(seed), lambda: None
+            return Scene(seed, network=network, rounds=rounds), network.close
+    return Scene(seed, rounds=rounds), lambda: None
 
 
 def try_fault(name, rounds, seed):
     """What the sums are."""
-    scene, close = make_scene(name, seed)
+    scene, close = make_scene(name, seed, rounds)
     try:
         for _ in range(rounds):
             scene.round(FAULTS[name])
