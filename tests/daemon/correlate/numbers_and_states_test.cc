@@ -156,15 +156,16 @@ TEST(Numbers, LoopThatScalesByABadNumberIsOneIncident) {
 
 // x.mul_(number) of an activation: as with any constant, what makes NaN of it is to blame.
 TEST(Numbers, ActivationThatIsScaledInPlaceIsAConstant) {
-  const auto origin = [](const std::string& layer) {
+  const auto origin = [](const std::string& layer, const std::string& type) {
     RunBuilder run;
-    run.Value(1).Scalar("aten::mul_").At(layer, "Net").Line("net.py:9").PosInf(8, 8);
+    run.Value(1).Scalar("aten::mul_").At(layer, type).Line("net.py:9").PosInf(8, 8);
     run.Value(2).InfToNan("aten::addmm").At("fc", "Linear").From(1).Nan(8, 8);
     run.Pass(3).Root(2);
     return Correlate({run.Build()}).incidents(0).origin().op();
   };
-  EXPECT_EQ(origin("block"), "aten::addmm");
-  EXPECT_EQ(origin(""), "aten::mul_");
+  EXPECT_EQ(origin("block", "Block"), "aten::addmm");
+  EXPECT_EQ(origin("", "Net"), "aten::addmm");
+  EXPECT_EQ(origin("", ""), "aten::mul_");
 }
 
 // A step of SAM: the parameters were moved to NaN before the forward, and the update adds to them.

@@ -230,6 +230,7 @@ class Oracle(TorchDispatchMode):
         self.in_scale = False  # a GradScaler multiplies a loss by its scale
         self.skips = False  # a GradScaler keeps the update from being made
         self.arguable = []  # events that may be told either way
+        self.applied = []  # events of gradients that an update was made of
         self.skipped = 0   # updates that a GradScaler did not make
         self.decided = 0   # events that came before the last decision of a GradScaler
         self.passes = []   # open backward passes: (module calls open when it began, bad root)
@@ -529,17 +530,23 @@ class Oracle(TorchDispatchMode):
         with _disable_current_modes():
             self.forget_mended(optimizer)
 
+    def names_of(self, optimizer):
+        """(name, parameter) of those that it updates."""
+        updated = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        return [(name, p) for name, p in self.held["parameter"] if id(p) in updated]
+
     def forget_mended(self, optimizer):
-        """A bad gradient that the program has made finite since (clip_grad_value_ of Inf) is not applied."""
-        mended = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None and not kinds_of(p.grad)]
-        names = {name for name, p in self.held["parameter"] if any(p is one for one in mended)}
+        """A bad gradient that the program has made finite since (clip_grad_value_ of Inf, zero_grad) is not applied."""
+        names = {name for name, p in self.names_of(optimizer) if p.grad is not None and not kinds_of(p.grad)}
         since = self.events[self.decided:]
-        self.events[self.decided:] = [e for e in since if e[0] != "gradient" or e[1] != self.step or e[3] not in names]
+        self.events[self.decided:] = [e for e in since if e[0] != "gradient" or e in self.applied or e[3] not in names]
 
     def after_step(self, optimizer, _arguments, _named):
         self.in_optimizer -= 1
         if self.skips:
             return  # fused optimizers are called all the same, and do nothing
+        names = {name for name, _ in self.names_of(optimizer)}
+        self.applied += [e for e in self.events if e[0] == "gradient" and e[3] in names and e not in self.applied]
         self.look_at_all()
         if optimizer is self.namespace.get("optimizers", [None])[-1]:
             self.step += 1
