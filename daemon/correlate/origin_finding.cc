@@ -87,9 +87,10 @@ bool IsOfParameter(const ValueNode& consumer) {
 }
 
 // The name of the first parameter that a value of an update's own has made bad: a square root or a
-// norm is written nowhere, but what comes of it is.
+// norm is written nowhere, but what comes of it is. One that no module holds has no name, and not
+// that of another.
 std::string FirstSpoiled(const Lineage& lineage, const Origin& origin) {
-  if (origin.node < 0) return "";
+  if (origin.node < 0 || WroteParameter(origin.record)) return "";
   const std::vector<ValueNode>& nodes = lineage.nodes();
   for (size_t i = static_cast<size_t>(origin.node) + 1; i < nodes.size(); ++i) {
     if (nodes[i].origin < 0 || !WroteParameter(nodes[i].record)) continue;

@@ -168,6 +168,24 @@ TEST(Numbers, ActivationThatIsScaledInPlaceIsAConstant) {
   EXPECT_EQ(origin("", ""), "aten::mul_");
 }
 
+// optimizer = Adam([*model.parameters(), unused], eps=0): 0/0 in `unused`, which no module holds.
+TEST(OptimizerStates, ParameterWithoutANameIsNotCalledByAnothersName) {
+  RunBuilder run;
+  run.Value(1).Produce("aten::addcdiv_").Optimizer("").WroteParameter("").Nan(3, 3);
+  run.Update(2).Parameter("", 1);
+  run.Value(3)
+      .Propagate("aten::addcdiv_")
+      .Optimizer("fc.weight")
+      .From(1)
+      .WroteParameter("fc.weight")
+      .Nan(8, 8);
+  run.Update(4).Parameter("fc.weight", 3);
+  const Finding origin = Correlate({run.Build()}).incidents(0).origin();
+  EXPECT_EQ(origin.op(), "aten::addcdiv_");
+  EXPECT_EQ(origin.param(), "");
+  EXPECT_EQ(origin.layer(), "");
+}
+
 // A step of SAM: the parameters were moved to NaN before the forward, and the update adds to them.
 TEST(OptimizerStates, ParameterThatAnUpdateFindsBadAtLevelCanaryIsOfThePass) {
   RunBuilder run;
