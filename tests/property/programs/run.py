@@ -216,7 +216,7 @@ class TallyOfHoles(Tally):
 
 
 def main():
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what there is by then is told
     arguments = parse_arguments()
     arguments.nanwatch = arguments.nanwatch.resolve()
     if not arguments.nanwatch.exists():
@@ -226,7 +226,7 @@ def main():
     segments = tempfile.mkdtemp(prefix="nanwatch-programs-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
     tally = TallyOfHoles() if arguments.holes else TallyOfLevel() if arguments.level else Tally()
     began = told = time.monotonic()
-    missing = []
+    missing, stopped = [], False
     pair = Pair(arguments, segments)
     try:
         for seed in range(arguments.first, arguments.first + arguments.count):
@@ -245,6 +245,10 @@ def main():
                 told = time.monotonic()
                 print(f"[{tally.programs}/{arguments.count}] {tally.percent():.2f} % agree, "
                       f"{tally.programs / (told - began):.1f} programs a second", flush=True)
+    except KeyboardInterrupt:
+        stopped = True
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # the end comes, and may be asked for twice
     finally:
         pair.stop()
         shutil.rmtree(segments, ignore_errors=True)
@@ -253,6 +257,8 @@ def main():
         with open(arguments.out, "w") as out:
             for seed, fields, right, said in tally.disagreements:
                 out.write(json.dumps({"seed": seed, "fields": fields, "right": right, "said": said}) + "\n")
+    if stopped:
+        sys.exit(f"stopped after {tally.programs} of {arguments.count} programs")
     if missing:
         sys.exit(f"one of the two processes ended before the program of seed {missing[0]}")
     if tally.wrong_and_sure:
