@@ -72,19 +72,17 @@ install_packages() {
 }
 
 # PostgreSQL's programs. Debian's package makes a cluster and starts it, unless postgresql-common is told not to.
-install_postgresql() {
-  local folder=${NANWATCH_CREATECLUSTER_D:-/etc/postgresql-common/createcluster.d}
-  local file=$folder/nanwatch-setup.conf
-  if [[ -z $(missing_packages postgresql) ]] || ! command -v dpkg-query >/dev/null; then return; fi
+# A subshell, so that the file is there for this installation alone, however it ends.
+install_postgresql() (
+  folder=${NANWATCH_CREATECLUSTER_D:-/etc/postgresql-common/createcluster.d}
+  file=$folder/nanwatch-setup.conf
+  if ! command -v dpkg-query >/dev/null || [[ -z $(missing_packages postgresql) ]]; then exit; fi
   become_root "apt-get install postgresql"
   "${as_root[@]}" mkdir -p "$folder"
+  trap '"${as_root[@]}" rm -f "$file"' EXIT
   echo "create_main_cluster = false" | "${as_root[@]}" tee "$file" >/dev/null
-  # For this installation alone. A failed one ends the script.
-  trap '"${as_root[@]}" rm -f "'"$file"'"' EXIT
   install_packages postgresql
-  "${as_root[@]}" rm -f "$file"
-  trap - EXIT
-}
+)
 
 # The virtual environment: one pip call for all lists whose present content was not installed yet.
 install_venv() {

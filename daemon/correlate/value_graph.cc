@@ -144,8 +144,9 @@ ValueGraph::Best ValueGraph::OriginOfClass(const Record& record, int index) {
   }
 }
 
-// What is scaled in place is no mask: gradients, an average. Within a module, the outermost too, it is
-// a constant as any other. One of -Inf alone may be multiplied together, unless the same line has made something else.
+// What is scaled in place is no mask: gradients, an average. Within a module, the outermost too, it
+// is a constant as any other. One of -Inf alone may be multiplied together, unless the same line
+// has made something else.
 bool ValueGraph::IsScaled(const ValueNode& node) const {
   return ScalesInPlace(node) && node.site->layer_type().empty() && !node.site->source().empty() &&
          scaled_at_.contains(node.site->source());

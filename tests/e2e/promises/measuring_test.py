@@ -42,12 +42,12 @@ class Measuring(PromiseTest):
         off = int(coverage["unchecked"]["measuring"])
         self.assertEqual(off, int(coverage["steps_watched"]["idle"]))
         self.assertGreater(off, 12 * 4)
-        self.assertLess(off, STEPS / 4 + 33)
+        self.assertLess(off, STEPS / 4 + 1)
         low, high = coverage["overhead_interval"]
         self.assertTrue(low <= coverage["overhead_percent"] <= high, coverage)
         self.assertGreater(high, 1, "every op of a small model is checked")
         told = " ".join(self.clean.stderr().split())
-        self.assertRegex(told, r"overhead -?\d+\.\d % \(-?\d+\.\d \.\. \d+\.\d\)")
+        self.assertIn(f"overhead {coverage['overhead_percent']:.1f} % ({low:.1f} .. {high:.1f})", told)
         self.assertIn(f"{off:,} unchecked to measure the overhead", told)
 
     def test_nothing_is_measured_unless_it_is_asked_for_and_not_in_a_short_job(self):

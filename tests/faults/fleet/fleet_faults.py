@@ -30,7 +30,7 @@ from passage import Passage
 HOSTS = 3
 ROUNDS = 50 if os.environ.get("NANWATCH_FAULTS_LONG") else 3
 # Records that a host commits in a round, at most: an outbox is bounded, and what stands still for long fills it. All rounds are of one run,
-# of which it takes a bounded number (kOutboxRecordsPerRunMax of daemon/store/outbox.h).
+# of which it takes a bounded number (kOutboxRecordsPerRunMax of daemon/store/outbox_options.h).
 LOAD = 2_000
 LOAD_OF_A_RUN = 18_000
 CUT_S = 2  # a cut of the network, at most
@@ -41,9 +41,9 @@ SEED = int(os.environ.get("NANWATCH_FAULTS_SEED") or random.randrange(1 << 30))
 class Scene:
     """Hosts that commit, gatherers, and a database."""
 
-    def __init__(self, seed, context=None, options=(), cluster=None, network=None, rounds=ROUNDS):
+    def __init__(self, seed, context=None, options=(), cluster=None, network=None):
         self.random = random.Random(seed)
-        self._load_max = min(LOAD, LOAD_OF_A_RUN // rounds)
+        self._load_max = min(LOAD, LOAD_OF_A_RUN // ROUNDS)
         self._folder = tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(self._folder.name)
         self.cluster = cluster or Cluster()
@@ -233,15 +233,15 @@ FAULTS = {
 }
 
 
-def make_scene(name, seed, rounds):
+def make_scene(name, seed):
     if name == "certificate_expired":
         authority = Authority()
-        scene = Scene(seed, authority.server_context(), ("--ca", authority.file), rounds=rounds)
+        scene = Scene(seed, authority.server_context(), ("--ca", authority.file))
         scene.authority = authority
         return scene, authority.close
     if name == "disk_full":
         disk = SmallDisk()
-        scene = Scene(seed, cluster=Cluster(disk.path), rounds=rounds)
+        scene = Scene(seed, cluster=Cluster(disk.path))
         scene.disk = disk
         return scene, disk.close
     if name == "network_cut":
@@ -250,15 +250,15 @@ def make_scene(name, seed, rounds):
         except OSError as error:
             print(f"without network namespaces ({error}): ", end="", file=sys.stderr)
         else:
-            return Scene(seed, network=network, rounds=rounds), network.close
-    return Scene(seed, rounds=rounds), lambda: None
+            return Scene(seed, network=network), network.close
+    return Scene(seed), lambda: None
 
 
-def try_fault(name, rounds, seed):
+def try_fault(name, seed):
     """What the sums are."""
-    scene, close = make_scene(name, seed, rounds)
+    scene, close = make_scene(name, seed)
     try:
-        for _ in range(rounds):
+        for _ in range(ROUNDS):
             scene.round(FAULTS[name])
         return scene.sums()
     finally:
@@ -301,22 +301,22 @@ class FleetFaults(unittest.TestCase):
 
 for fault_name in FAULTS:
     setattr(FleetFaults, f"test_{fault_name}",
-            lambda self, name=fault_name: self.assertTrue(try_fault(name, ROUNDS, SEED)))
+            lambda self, name=fault_name: self.assertTrue(try_fault(name, SEED)))
 
 
 def main():
-    global CUT_S
+    global CUT_S, ROUNDS
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("faults", nargs="*", metavar="FAULT", default=list(FAULTS))
     parser.add_argument("--cut", type=float, default=CUT_S, help="seconds that the network is cut, at most")
     options = parser.parse_args()
-    CUT_S = options.cut
+    CUT_S, ROUNDS = options.cut, options.rounds
     for name in options.faults:
         began = time.monotonic()
         print(f"{name:<20} {options.rounds} times, seed {options.seed}: ", end="", flush=True)
-        print(f"{try_fault(name, options.rounds, options.seed)}; {time.monotonic() - began:.0f} s", flush=True)
+        print(f"{try_fault(name, options.seed)}; {time.monotonic() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
