@@ -11,7 +11,7 @@
 #include <string>
 
 #include "daemon/base/status.h"
-#include "daemon/store/outbox_reader.h"
+#include "daemon/store/outbox_sent.h"
 #include "daemon/store/sqlite.h"
 
 namespace nanwatch {
