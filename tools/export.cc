@@ -131,7 +131,7 @@ int ExportOtlp(const ExportOptions& options, const OtlpExport& exported, Progres
   const Status sent =
       SendOtlp(exported, receiver.url, [&](const std::string& path, const std::string& body) {
         progress.Count(asked++, all, "requests taken");
-        return (*client)->Post(path, kOtlpType, Gzip(body));
+        return (*client)->Post(path, kOtlpType, Gzip(body), {});
       });
   progress.End();
   if (sent.ok()) return kExitOk;

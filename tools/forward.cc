@@ -34,6 +34,9 @@ constexpr char kForwardHelp[] =
     "  Nothing is removed before the gatherer has acknowledged it. With --collector an "
     "OpenTelemetry Collector\n"
     "  may acknowledge instead, which has then only queued it.\n"
+    "  What was acknowledged is kept for two days, while there is room. It is sent again where the "
+    "gatherer's\n"
+    "  database turns out to lack it, as after a backup was restored.\n"
     "The daemon keeps an outbox when NANWATCH_OUTBOX=1, or 'outbox = true' in nanwatch.toml.\n"
     "A token file is your own (mode 0600). Proxies are those of https_proxy and no_proxy.\n"
     "\n"
@@ -166,8 +169,8 @@ int Forward(const ForwardOptions& options) {
        .host = HostName(),
        .to_a_collector = options.to_a_collector,
        .seed = std::random_device()()},
-      [&](const std::string& request) {
-        return (*client)->Post("/v1/logs", kOtlpType, Gzip(request));
+      [&](const std::string& request, const HttpHeaders& headers) {
+        return (*client)->Post("/v1/logs", kOtlpType, Gzip(request), headers);
       },
       clock,
       [](const std::string& sentence) {

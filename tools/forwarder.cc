@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "daemon/base/directories.h"
+#include "daemon/fleet/held_row.h"
 #include "daemon/fleet/otlp_logs.h"
 #include "daemon/report/cell_text.h"
 #include "daemon/store/outbox_marker.h"
@@ -34,6 +35,18 @@ std::string FirstLine(const std::string& text) {
 
 bool IsOfAGatherer(const HttpReply& reply) { return reply.headers.contains(kGathererHeader); }
 
+bool SaysThatHeldIsMissing(const HttpReply& reply) {
+  const auto header = reply.headers.find(kHeldRowHeader);
+  return IsOfAGatherer(reply) && header != reply.headers.end() && header->second == kRowIsMissing;
+}
+
+// A state may be replaced; of states alone one will do.
+const FleetRow& LastFact(const std::vector<FleetRow>& rows) {
+  const auto fact = std::find_if(rows.rbegin(), rows.rend(),
+                                 [](const FleetRow& row) { return row.kind != FleetKind::kRun; });
+  return fact == rows.rend() ? rows.back() : *fact;
+}
+
 bool HasOtlpType(const HttpReply& reply) {
   const auto type = reply.headers.find("content-type");
   return type != reply.headers.end() && type->second.substr(0, type->second.find(';')) == kOtlpType;
@@ -48,7 +61,8 @@ Forwarder::Forwarder(Options options, Send send, const Clock& clock, Report repo
       report_(std::move(report)),
       random_(options_.seed),
       sent_(ReadSent(options_.state_dir)),
-      refused_(ReadRefused(options_.state_dir)) {
+      refused_(ReadRefused(options_.state_dir)),
+      held_(ReadHeld(options_.state_dir)) {
   if (!IsSentDamaged(options_.state_dir)) return;
   report_(SentPath(options_.state_dir) +
           " is damaged: all that the outbox holds is sent again, and its receiver knows what it "
@@ -62,7 +76,8 @@ uint64_t Forwarder::Step() {
     trouble_ = opened;
     return kNoOutboxNs;
   }
-  if (!sent_is_written_) sent_is_written_ = WriteSent(options_.state_dir, sent_, refused_).ok();
+  if (!sent_is_written_) WriteSentFile();
+  if (IsToSendAgain()) SendAgain();
   const Result<int64_t> change = outbox_->ChangeCounter();
   if (change.ok() && seen_change_ == *change) return NothingWaits();
   ReportLoss();
@@ -82,6 +97,9 @@ uint64_t Forwarder::Step() {
 // Once all of an outbox that the daemon left is sent, it is as if there were none. A damaged marker is
 // no reason to keep rows, only to say so.
 uint64_t Forwarder::NothingWaits() {
+  if (again_at_ns_ && !again_for_ns_) again_for_ns_ = clock_.monotonic_ns() - *again_at_ns_;
+  AskForHeld();
+  if (IsToSendAgain()) return 0;
   if (IsOutboxDamage(kept_)) {
     kept_ =
         Status(ErrorKind::kNotFound,
@@ -125,9 +143,47 @@ bool Forwarder::IsDue(const std::vector<FleetRow>& rows) const {
          clock_.monotonic_ns() - sent_at_ns_ >= kForwardGatherNs;
 }
 
+Result<HttpReply> Forwarder::Request(const std::vector<FleetRow>& rows) {
+  HttpHeaders headers;
+  if (held_) headers.emplace_back(kHeldRowHeader, ToText(*held_));
+  return send_(EncodeLogs(rows, options_.host), headers);
+}
+
+// Where it is time to. What does not answer now will another time.
+void Forwarder::AskForHeld() {
+  const uint64_t now_ns = clock_.monotonic_ns();
+  if (!held_ || (asked_at_ns_ && now_ns - *asked_at_ns_ < kForwardAskNs)) return;
+  asked_at_ns_ = now_ns;
+  const Result<HttpReply> reply = Request({});
+  if (reply.ok() && reply->status == 200 && SaysThatHeldIsMissing(*reply)) is_held_missing_ = true;
+}
+
+bool Forwarder::IsToSendAgain() const {
+  if (!is_held_missing_ || !again_at_ns_) return is_held_missing_;
+  return again_for_ns_ &&
+         clock_.monotonic_ns() - *again_at_ns_ >=
+             *again_for_ns_ + std::max(kForwardAgainNs, kForwardAgainFactor * *again_for_ns_);
+}
+
+void Forwarder::SendAgain() {
+  report_(
+      "the gatherer's database lacks rows that it had taken: it was restored from a backup, or is "
+      "another one; all that the outbox still has is sent again");
+  ++times_again_;
+  again_at_ns_ = clock_.monotonic_ns();
+  again_for_ns_.reset();
+  is_held_missing_ = false;
+  sent_ = {};
+  // They will be refused again, and counted.
+  refused_ = {};
+  held_.reset();
+  seen_change_.reset();
+  WriteSentFile();
+}
+
 uint64_t Forwarder::SendRows(const std::vector<FleetRow>& rows) {
   sent_at_ns_ = clock_.monotonic_ns();
-  const Result<HttpReply> reply = send_(EncodeLogs(rows, options_.host));
+  const Result<HttpReply> reply = Request(rows);
   if (!reply.ok()) return TryLater(reply.status(), 0);
   const bool is_ours = IsOfAGatherer(*reply);
   if (reply->status == 200 && (is_ours || (options_.to_a_collector && HasOtlpType(*reply))))
@@ -145,6 +201,7 @@ uint64_t Forwarder::Acknowledge(const std::vector<FleetRow>& rows, const HttpRep
   failures_ = 0;
   trouble_ = Status();
   taken_at_real_ns_ = clock_.real_ns();
+  is_held_missing_ |= SaysThatHeldIsMissing(reply);
   // The others are there, and known again when they come with fewer.
   if (answer->rejected > 0 && answer->rejected < rows.size()) {
     rows_max_ = rows.size() / 2;
@@ -154,6 +211,11 @@ uint64_t Forwarder::Acknowledge(const std::vector<FleetRow>& rows, const HttpRep
     CountRejected(rows, answer->reason);
   } else {
     acknowledged_ += rows.size();
+    // One that is missing stays the one that is asked for, until all is sent again.
+    if (IsOfAGatherer(reply) && !is_held_missing_) {
+      held_ = NameOf(LastFact(rows));
+      asked_at_ns_ = clock_.monotonic_ns();
+    }
   }
   PassOver(rows);
   rows_max_ = std::min(kForwardRowsMax, rows_max_ * 2);
@@ -201,7 +263,11 @@ void Forwarder::PassOver(const std::vector<FleetRow>& rows) {
     uint64_t& lane = sent_[static_cast<size_t>(LaneOf(row.kind))];
     lane = std::max(lane, row.sequence);
   }
-  const Status written = WriteSent(options_.state_dir, sent_, refused_);
+  WriteSentFile();
+}
+
+void Forwarder::WriteSentFile() {
+  const Status written = WriteSent(options_.state_dir, sent_, refused_, held_);
   // They will be sent again by whoever comes after us, and known there.
   if (!written.ok() && sent_is_written_) report_(written.message());
   sent_is_written_ = written.ok();
@@ -239,6 +305,8 @@ std::string Forwarder::Metrics() {
       number(now_ns - oldest_ns) / number(kNsPerSecond));
   add("rows_acknowledged_total", "counter", "Rows that were taken", number(acknowledged_));
   add("rows_refused_total", "counter", "Rows that were refused for good", number(rejected_));
+  add("sent_again_total", "counter",
+      "Times that all was sent again, because a database lacked what it had", number(times_again_));
   add("requests_failed_total", "counter", "Requests without an answer that counts",
       number(requests_failed_));
   add("rows_lost", "gauge", "Rows and records that the outbox had no room for, steps not counted",

@@ -5,11 +5,18 @@
 // others. A request that fails is repeated later, after a pause that doubles up to a minute, with
 // jitter, so that hosts that lost the same gatherer do not come back together.
 //
-// Rows leave the outbox only on the word of a nanwatch-gather, which names itself in a header of
-// each answer: they are committed, or it refuses them for good. A row that it refuses so is found
-// by halving, counted for its run (outbox_reader.h) and passed over: it would hold up all others. Whatever else answers, as
-// another web server at a wrong address or a proxy on the way, changes nothing but when the next
-// try is. A Collector's acknowledgement counts where the user says that there is one.
+// Rows count as sent only on the word of a nanwatch-gather, which names itself in a header of each
+// answer: they are committed, or it refuses them for good. A row that it refuses so is found by
+// halving, counted for its run (outbox_sent.h) and passed over: it would hold up all others.
+// Whatever else answers, as another web server at a wrong address or a proxy on the way, changes
+// nothing but when the next try is. A Collector's acknowledgement counts where the user says that
+// there is one.
+//
+// A gatherer's database may lack later what was acknowledged: it was restored from a backup, a
+// replica took over, or --to names another one. So each request asks whether the newest row that
+// was acknowledged is still there, and every five minutes there is a request for that alone. If it
+// is not, all that the outbox still has is sent again (outbox_options.h says how long that is). A
+// Collector cannot answer that.
 //
 // One thread. The clock and the way to the gatherer are given, for tests.
 #pragma once
@@ -32,6 +39,11 @@ inline constexpr uint64_t kForwardLookNs = 200'000'000;      // how often the ou
 inline constexpr uint64_t kForwardGatherNs = 1'000'000'000;  // that rows wait which are not urgent
 inline constexpr uint64_t kForwardPauseNs = 500'000'000;     // after the first failure, about
 inline constexpr uint64_t kForwardPauseMaxNs = 60'000'000'000;
+inline constexpr uint64_t kForwardAskNs = 300'000'000'000;  // between questions while nothing waits
+// After all was sent again, until that may be necessary once more; and so many times as long as it
+// took. Hosts whose gatherers write to different databases would do nothing else.
+inline constexpr uint64_t kForwardAgainNs = 5'000'000'000;
+inline constexpr uint64_t kForwardAgainFactor = 3;
 inline constexpr size_t kForwardRowsMax = 2'000;
 inline constexpr size_t kForwardBytesMax = size_t{4} << 20;
 
@@ -43,8 +55,9 @@ class Forwarder {
     bool to_a_collector = false;  // what answers may be an OpenTelemetry Collector
     uint64_t seed = 0;            // of the jitter
   };
-  // Sends a request that EncodeLogs made.
-  using Send = std::function<Result<HttpReply>(const std::string& request)>;
+  // Sends a request that EncodeLogs made, with further headers.
+  using Send =
+      std::function<Result<HttpReply>(const std::string& request, const HttpHeaders& headers)>;
   using Report = std::function<void(const std::string& sentence)>;
 
   Forwarder(Options options, Send send, const Clock& clock, Report report);
@@ -65,12 +78,17 @@ class Forwarder {
   [[nodiscard]] Status Explained(const Status& why) const;
   Status OpenOutbox();
   uint64_t NothingWaits();
+  [[nodiscard]] Result<HttpReply> Request(const std::vector<FleetRow>& rows);
+  void AskForHeld();
+  [[nodiscard]] bool IsToSendAgain() const;
+  void SendAgain();
   uint64_t SendRows(const std::vector<FleetRow>& rows);
   uint64_t Acknowledge(const std::vector<FleetRow>& rows, const HttpReply& reply);
   uint64_t Refused(const std::vector<FleetRow>& rows, const HttpReply& reply);
   uint64_t NotAnswered(const std::vector<FleetRow>& rows, const HttpReply& reply);
   uint64_t TryLater(const Status& why, uint64_t at_least_ns);
   void PassOver(const std::vector<FleetRow>& rows);
+  void WriteSentFile();
   void ReportLoss();
   void CountRejected(const std::vector<FleetRow>& rows, const std::string& why);
   [[nodiscard]] bool IsDue(const std::vector<FleetRow>& rows) const;
@@ -85,6 +103,11 @@ class Forwarder {
   uint64_t outbox_inode_ = 0;
   SentUpTo sent_;
   RefusedRows refused_;
+  std::optional<HeldRow> held_;
+  std::optional<uint64_t> asked_at_ns_;   // whether it is there
+  bool is_held_missing_ = false;          // and what came before it may be, too
+  std::optional<uint64_t> again_at_ns_;   // since when all was to be sent again
+  std::optional<uint64_t> again_for_ns_;  // how long that took; empty: it goes on
   bool sent_is_written_ = true;
   Status kept_;                         // kNotFound: the daemon writes no more of it
   std::optional<int64_t> seen_change_;  // nothing waited when the database was at this count
@@ -97,6 +120,7 @@ class Forwarder {
   uint64_t acknowledged_ = 0;
   uint64_t rejected_ = 0;
   uint64_t requests_failed_ = 0;
+  uint64_t times_again_ = 0;
   uint64_t taken_at_real_ns_ = 0;  // when rows were taken last
 };
 

@@ -81,18 +81,27 @@ FleetLane LaneOf(FleetKind kind) {
   return FleetLane::kSteps;
 }
 
-std::string WhatIsWrong(const FleetRow& row) {
-  if (!IsUuid(row.daemon)) return "nanwatch.daemon is no UUID in lower case";
-  if (row.sequence == 0 || row.sequence > std::numeric_limits<int64_t>::max())
+std::string WhatIsWrongWithName(const std::string& daemon, uint64_t sequence,
+                                uint64_t recorded_ns) {
+  if (!IsUuid(daemon)) return "nanwatch.daemon is no UUID in lower case";
+  if (sequence == 0 || sequence > std::numeric_limits<int64_t>::max())
     return "nanwatch.sequence is out of range";
-  if (row.recorded_ns > std::numeric_limits<int64_t>::max()) return "the time is out of range";
+  if (recorded_ns > std::numeric_limits<int64_t>::max()) return "the time is out of range";
+  return "";
+}
+
+bool IsRunId(std::string_view text) { return text.size() == 16 && IsHex(text); }
+
+std::string WhatIsWrong(const FleetRow& row) {
+  if (std::string wrong = WhatIsWrongWithName(row.daemon, row.sequence, row.recorded_ns);
+      !wrong.empty())
+    return wrong;
   if (NameOf(row.kind).empty()) return "nanwatch.kind is unknown: a newer daemon may have sent it";
   const bool is_of_run = row.kind != FleetKind::kLoss;
   if (row.job.size() > kFleetJobBytesMax || row.job.find('\0') != std::string::npos ||
       row.job.empty() == is_of_run)
     return "nanwatch.job is missing, too long or no text";
-  if (is_of_run ? row.run.size() != 16 || !IsHex(row.run) : !row.run.empty())
-    return "nanwatch.run is no id of a run";
+  if (is_of_run ? !IsRunId(row.run) : !row.run.empty()) return "nanwatch.run is no id of a run";
   if (row.launch.size() > kFleetLaunchBytesMax || row.launch.find('\0') != std::string::npos)
     return "nanwatch.launch is too long or no text";
   if (row.body.size() > kFleetBodyBytesMax) return "the body is too long";

@@ -59,5 +59,9 @@ inline constexpr size_t kFleetLaunchBytesMax = 512;
 
 // Why a row that came from outside is none, a sentence; "" when it is one. Its body is parsed.
 [[nodiscard]] std::string WhatIsWrong(const FleetRow& row);
+// Likewise of what names a row.
+[[nodiscard]] std::string WhatIsWrongWithName(const std::string& daemon, uint64_t sequence,
+                                              uint64_t recorded_ns);
+[[nodiscard]] bool IsRunId(std::string_view text);
 
 }  // namespace nanwatch

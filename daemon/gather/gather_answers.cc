@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "daemon/fleet/held_row.h"
 #include "daemon/fleet/otlp_logs.h"
 
 namespace nanwatch {
@@ -68,7 +69,11 @@ HttpAnswer GatherAnswers::TakeLogs(const HttpRequest& request) {
   Result<DecodedLogs> logs = DecodeLogs(request.body);
   if (!logs.ok()) return Text(400, logs.status().message());
   for (FleetRow& row : logs->rows) row.tenant = request.tenant;
-  const Submitted submitted = queue_.Submit(std::move(logs->rows));
+  std::optional<HeldRow> held;
+  if (const auto header = request.headers.find(kHeldRowHeader); header != request.headers.end())
+    held = ParseHeldRow(header->second);
+  if (held) held->tenant = request.tenant;
+  const Submitted submitted = queue_.Submit(std::move(logs->rows), std::move(held));
   Note(submitted.status);
   switch (submitted.status.kind()) {
     case ErrorKind::kNone:
@@ -88,13 +93,23 @@ HttpAnswer GatherAnswers::TakeLogs(const HttpRequest& request) {
   if (rejected > 0 && !said_rejected_.exchange(true))
     report_("records that are no rows of nanwatch's were rejected (" + reason +
             "); further ones are only counted, in /metrics");
-  return {.type = kOtlpType, .body = EncodeLogsAnswer(rejected, reason)};
+  HttpAnswer answer = {.type = kOtlpType, .body = EncodeLogsAnswer(rejected, reason)};
+  if (submitted.is_held_missing) {
+    ++held_missing_;
+    if (!said_missing_.exchange(true))
+      report_(
+          "the database lacks rows that it had: it was restored from a backup, or another has "
+          "taken its place; hosts send again what they still have");
+    answer.headers = {{kHeldRowHeader, kRowIsMissing}};
+  }
+  return answer;
 }
 
 // Once for each change: a database that is away for an hour is one line.
 void GatherAnswers::Note(const Status& status) {
   if (status.kind() == ErrorKind::kBusy) return;
   if (in_trouble_.exchange(!status.ok()) == !status.ok()) return;
+  said_missing_ = false;  // another failure may have followed
   report_(status.ok()
               ? "the database takes rows again"
               : "rows cannot be written, and are kept by those who send them: " + status.message());
@@ -116,6 +131,9 @@ HttpAnswer GatherAnswers::Metrics() const {
   add("nanwatch_gather_rows_refused_total", "counter", "Rows that found the queue full",
       counts.refused);
   add("nanwatch_gather_records_rejected_total", "counter", "Records that are no rows", rejected_);
+  add("nanwatch_gather_rows_missing_total", "counter",
+      "Rows that were acknowledged once and are not there: the database was restored",
+      held_missing_);
   add("nanwatch_gather_commits_total", "counter", "Transactions", counts.commits);
   add("nanwatch_gather_commit_failures_total", "counter", "Transactions that failed",
       counts.failures);

@@ -43,11 +43,13 @@ class GatherAnswers {
   std::function<void(const std::string&)> report_;
   std::atomic<bool> in_trouble_{false};
   std::atomic<bool> said_rejected_{false};
+  std::atomic<bool> said_missing_{false};
   std::atomic<uint64_t> requests_{0};
   std::atomic<uint64_t> requests_refused_{0};
   std::mutex mutex_;
   std::set<int> said_refused_;         // statuses
   std::atomic<uint64_t> rejected_{0};  // records that are no rows
+  std::atomic<uint64_t> held_missing_{0};
 };
 
 }  // namespace nanwatch

@@ -18,6 +18,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/command_line.h"
+#include "daemon/fleet/held_row.h"
 #include "daemon/fleet/otlp_logs.h"
 #include "daemon/gather/alert_book.h"
 #include "daemon/gather/alerts.h"
@@ -102,7 +103,8 @@ int Serve(const CommandLine& asked) {
       .bodies_bytes_max = kBodiesBytesMax,
       .connections_max = kConnectionsMax,
       .other_host_advice = ", or give nanwatch-gather a --token-file: then any name will do",
-      .headers = {{kGathererHeader, kGathererVersion}}};
+      .headers = {{kGathererHeader, kGathererVersion}},
+      .headers_taken = {kHeldRowHeader}};
   if (!asked.token_file.empty()) {
     const Result<std::string> token = ReadToken(asked.token_file);
     if (!token.ok()) return Refuse(token.status().message(), kFailed);

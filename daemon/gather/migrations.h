@@ -4,7 +4,7 @@
 
 namespace nanwatch {
 
-inline constexpr int kFleetSchemaVersion = 4;
+inline constexpr int kFleetSchemaVersion = 5;
 extern const char* const
     kFleetMigrations[kFleetSchemaVersion];  // [v] leads from version v to v + 1
 

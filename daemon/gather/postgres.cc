@@ -87,6 +87,17 @@ constexpr char kWriteRuns[] =
     "  nanwatch.run AS known WHERE known.daemon = newest.daemon AND known.run = newest.run"
     "  AND known.sequence >= newest.sequence) ORDER BY daemon, run ON CONFLICT DO NOTHING";
 
+constexpr char kMissing[] =
+    "SELECT place FROM UNNEST(CAST($1 AS uuid[]), CAST($2 AS bigint[]), CAST($3 AS date[]),"
+    "  CAST($4 AS text[]), CAST($5 AS text[])) WITH ORDINALITY"
+    "  AS held (daemon, sequence, day, run, tenant, place)"
+    " WHERE NOT EXISTS (SELECT 1 FROM nanwatch.daemon AS owner WHERE owner.daemon = held.daemon"
+    "  AND owner.tenant <> held.tenant) AND NOT CASE WHEN held.run = ''"
+    "  THEN EXISTS (SELECT 1 FROM nanwatch.fact WHERE fact.day = held.day"
+    "   AND fact.daemon = held.daemon AND fact.sequence = held.sequence)"
+    "  ELSE EXISTS (SELECT 1 FROM nanwatch.run WHERE run.daemon = held.daemon"
+    "   AND run.run = held.run AND run.sequence >= held.sequence) END";
+
 constexpr char kDropOldRuns[] =
     "DELETE FROM nanwatch.run AS known USING staging WHERE staging.kind = 1"
     " AND known.daemon = staging.daemon AND known.run = staging.run"
@@ -100,15 +111,19 @@ std::string Clean(std::string text) {
   return text;
 }
 
+std::string DayOf(uint64_t recorded_ns) {
+  constexpr uint64_t kDayNs = uint64_t{86'400} * 1'000'000'000;
+  return DayText(static_cast<int64_t>(recorded_ns / kDayNs));
+}
+
 using StagedRow = std::array<std::string, kStagingColumns.size()>;
 
 StagedRow Staged(const FleetRow& row) {
-  constexpr uint64_t kDayNs = uint64_t{86'400} * 1'000'000'000;
   RunFacts facts;
   if (row.kind == FleetKind::kRun) (void)facts.ParseFromString(row.body);
   return {row.daemon,
           std::to_string(row.sequence),
-          DayText(static_cast<int64_t>(row.recorded_ns / kDayNs)),
+          DayOf(row.recorded_ns),
           std::to_string(static_cast<int>(row.kind)),
           row.job,
           row.run,
@@ -123,17 +138,37 @@ StagedRow Staged(const FleetRow& row) {
           row.tenant};
 }
 
+std::set<HeldRow> Missing(pqxx::work& transaction, std::span<const HeldRow> held) {
+  if (held.empty()) return {};
+  std::array<std::string, 5> columns;
+  for (const HeldRow& row : held) {
+    const std::array<std::string, 5> words = {row.daemon, std::to_string(row.sequence),
+                                              DayOf(row.recorded_ns), row.run_of_state, row.tenant};
+    for (size_t i = 0; i < columns.size(); ++i) AddToArray(columns[i], words[i]);
+  }
+  for (std::string& column : columns) column += '}';
+  std::set<HeldRow> missing;
+  for (const auto& row : transaction.exec_params(kMissing, columns[0], columns[1], columns[2],
+                                                 columns[3], columns[4]))
+    missing.insert(held[row[0].as<size_t>() - 1]);
+  return missing;
+}
+
 class PostgresWriter final : public FleetWriter {
  public:
   explicit PostgresWriter(std::string where) : where_(std::move(where)) {}
 
-  Status Write(std::span<const FleetRow> rows, WriteCounts& counts) override {
+  Status Write(std::span<const FleetRow> rows, std::span<const HeldRow> held,
+               WriteCounts& counts) override {
     return Do(connection_, where_, [&](pqxx::connection& connection, bool is_new) {
       if (is_new) {
         pqxx::nontransaction setup(connection);
         setup.exec(kMakeStaging);
+        // It may be another database, or an older state of the same.
+        owners_ = {};
       }
       pqxx::work transaction(connection);
+      std::set<HeldRow> missing = Missing(transaction, held);
       std::set<DaemonOfTenant> foreign = owners_.Claim(transaction, rows);
       pqxx::stream_to stream(transaction, "staging", kStagingColumns);
       uint64_t staged = 0;
@@ -148,7 +183,10 @@ class PostgresWriter final : public FleetWriter {
       transaction.exec(kDropOldRuns);
       transaction.commit();
       owners_.Remember();
-      counts = {.written = written, .duplicates = staged - written, .foreign = std::move(foreign)};
+      counts = {.written = written,
+                .duplicates = staged - written,
+                .foreign = std::move(foreign),
+                .missing = std::move(missing)};
     });
   }
 

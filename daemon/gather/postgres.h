@@ -18,6 +18,7 @@
 
 #include "daemon/base/status.h"
 #include "daemon/fleet/fleet_row.h"
+#include "daemon/fleet/held_row.h"
 
 namespace nanwatch {
 
@@ -29,6 +30,7 @@ struct WriteCounts {
   uint64_t duplicates = 0;  // were there already; of runs, were older than what is there
   // Whose rows were left out: the daemon belongs to another tenant.
   std::set<DaemonOfTenant> foreign = {};
+  std::set<HeldRow> missing = {};
 };
 
 // Writes rows, by a role that may not read them. A daemon belongs to the tenant that its first row
@@ -36,8 +38,10 @@ struct WriteCounts {
 class FleetWriter {
  public:
   virtual ~FleetWriter() = default;
-  // One transaction for all, committed when it returns ok.
-  virtual Status Write(std::span<const FleetRow> rows, WriteCounts& counts) = 0;
+  // One transaction for all, committed when it returns ok. Those of `held` that were not there
+  // before it are missing; a tenant does not hear that of daemons of others.
+  virtual Status Write(std::span<const FleetRow> rows, std::span<const HeldRow> held,
+                       WriteCounts& counts) = 0;
 };
 
 [[nodiscard]] std::unique_ptr<FleetWriter> MakeFleetWriter(const std::string& connection);

@@ -39,6 +39,12 @@ inline ErrorKind KindOfCode(const std::string& code) {
   return IsOfData(code) ? ErrorKind::kInvalid : ErrorKind::kPermission;
 }
 
+// As PostgreSQL writes an array, of words that may be empty and have nothing that needs escaping;
+// "}" ends it.
+inline void AddToArray(std::string& array, const std::string& word) {
+  array += (array.empty() ? "{\"" : ",\"") + word + '"';
+}
+
 // Runs `work` on a connection that is made when there is none; exceptions of libpqxx end here. A
 // connection that failed is not used again.
 template <typename Work>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/gather/postgres_owners.h"
 
+#include "daemon/gather/postgres_call.h"
+
 namespace nanwatch {
 namespace {
 
@@ -15,11 +17,6 @@ constexpr char kClaimDaemons[] =
 
 constexpr char kOwners[] =
     "SELECT daemon, tenant FROM nanwatch.daemon WHERE daemon = ANY (CAST($1 AS uuid[]))";
-
-// As PostgreSQL writes an array, of words that may be empty and have nothing that needs escaping.
-void AddTo(std::string& array, const std::string& word) {
-  array += (array.empty() ? "{\"" : ",\"") + word + '"';
-}
 
 }  // namespace
 
@@ -47,8 +44,8 @@ void DaemonOwners::AskFor(const std::map<std::string, std::string>& unknown,
                           pqxx::work& transaction) {
   std::string daemons, tenants;
   for (const auto& [daemon, tenant] : unknown) {
-    AddTo(daemons, daemon);
-    AddTo(tenants, tenant);
+    AddToArray(daemons, daemon);
+    AddToArray(tenants, tenant);
   }
   daemons += '}';
   tenants += '}';

@@ -16,6 +16,11 @@ bool HasForeign(const std::vector<FleetRow>& rows, const std::set<DaemonOfTenant
   });
 }
 
+bool AreMissing(std::span<const HeldRow> held, const std::set<HeldRow>& missing) {
+  return std::any_of(held.begin(), held.end(),
+                     [&](const HeldRow& row) { return missing.contains(row); });
+}
+
 }  // namespace
 
 RowQueue::RowQueue(int threads, const MakeWriter& make_writer, RowQueueLimits limits)
@@ -45,9 +50,10 @@ void RowQueue::Stop() {
     batch->done.set_value({.status = Status(ErrorKind::kIo, "the gatherer stops")});
 }
 
-Submitted RowQueue::Submit(std::vector<FleetRow> rows) {
-  if (rows.empty()) return {};
+Submitted RowQueue::Submit(std::vector<FleetRow> rows, std::optional<HeldRow> held) {
+  if (rows.empty() && !held) return {};
   auto batch = std::make_unique<Batch>();
+  if (held) batch->held.push_back(*std::move(held));
   for (const FleetRow& row : rows) batch->bytes += row.body.size();
   const size_t count = rows.size();
   batch->rows = std::move(rows);
@@ -114,15 +120,19 @@ RowQueue::Batches RowQueue::TakeSome() {
 // Rows that the database refuses must not take those of others with them.
 void RowQueue::WriteTogether(FleetWriter& writer, const Batches& batches) {
   std::vector<FleetRow> all;
+  std::vector<HeldRow> held;
   if (batches.size() > 1) {
-    for (const std::unique_ptr<Batch>& batch : batches)
+    for (const std::unique_ptr<Batch>& batch : batches) {
       all.insert(all.end(), batch->rows.begin(), batch->rows.end());
-    std::set<DaemonOfTenant> foreign;
-    const Status together = WriteRows(writer, all, foreign);
+      held.insert(held.end(), batch->held.begin(), batch->held.end());
+    }
+    WriteCounts wrote;
+    const Status together = WriteRows(writer, all, held, wrote);
     if (together.kind() != ErrorKind::kInvalid) {
       for (const std::unique_ptr<Batch>& batch : batches)
-        batch->done.set_value(
-            {.status = together, .has_foreign = HasForeign(batch->rows, foreign)});
+        batch->done.set_value({.status = together,
+                               .has_foreign = HasForeign(batch->rows, wrote.foreign),
+                               .is_held_missing = AreMissing(batch->held, wrote.missing)});
       return;
     }
   }
@@ -132,38 +142,40 @@ void RowQueue::WriteTogether(FleetWriter& writer, const Batches& batches) {
 void RowQueue::WriteAlone(FleetWriter& writer, Batch& batch) {
   Submitted submitted;
   int writes_left = kWritesPerBatchMax;
-  submitted.status = WriteHalves(writer, batch.rows, writes_left, submitted);
+  submitted.status = WriteHalves(writer, batch.rows, batch.held, writes_left, submitted);
   batch.done.set_value(std::move(submitted));
 }
 
 // By halves, until the rows that are refused stand alone.
-Status RowQueue::WriteHalves(FleetWriter& writer, std::span<const FleetRow> rows, int& writes_left,
+Status RowQueue::WriteHalves(FleetWriter& writer, std::span<const FleetRow> rows,
+                             std::span<const HeldRow> held, int& writes_left,
                              Submitted& submitted) {
   if (writes_left-- == 0)
     return Status(ErrorKind::kIo, "many of these rows are refused: send fewer at once");
-  std::set<DaemonOfTenant> foreign;
-  Status status = WriteRows(writer, rows, foreign);
-  submitted.has_foreign |= !foreign.empty();
+  WriteCounts wrote;
+  Status status = WriteRows(writer, rows, held, wrote);
+  submitted.has_foreign |= !wrote.foreign.empty();
+  // The rows may bring it themselves.
+  submitted.is_held_missing |= AreMissing(held, wrote.missing);
   if (status.kind() != ErrorKind::kInvalid) return status;
   if (rows.size() == 1) {
     if (submitted.refused++ == 0) submitted.why = status.message();
     return Status();
   }
   const size_t half = rows.size() / 2;
-  if (Status first = WriteHalves(writer, rows.first(half), writes_left, submitted); !first.ok())
+  if (Status first = WriteHalves(writer, rows.first(half), held, writes_left, submitted);
+      !first.ok())
     return first;
-  return WriteHalves(writer, rows.subspan(half), writes_left, submitted);
+  return WriteHalves(writer, rows.subspan(half), held, writes_left, submitted);
 }
 
 Status RowQueue::WriteRows(FleetWriter& writer, std::span<const FleetRow> rows,
-                           std::set<DaemonOfTenant>& foreign) {
-  WriteCounts wrote;
-  Status status = writer.Write(rows, wrote);
+                           std::span<const HeldRow> held, WriteCounts& wrote) {
+  Status status = writer.Write(rows, held, wrote);
   if (status.ok()) {
     ++counts_.commits;
     counts_.written += wrote.written;
     counts_.duplicates += wrote.duplicates;
-    foreign = std::move(wrote.foreign);
   } else {
     ++counts_.failures;
   }

@@ -15,6 +15,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -23,6 +24,7 @@
 
 #include "daemon/base/status.h"
 #include "daemon/fleet/fleet_row.h"
+#include "daemon/fleet/held_row.h"
 #include "daemon/gather/postgres.h"
 
 namespace nanwatch {
@@ -48,6 +50,7 @@ struct Submitted {
   std::string why = {};
   // Whether some were left out: their daemon belongs to another tenant.
   bool has_foreign = false;
+  bool is_held_missing = false;  // the row that their sender named was not there before
 };
 
 // Since the process began.
@@ -70,8 +73,8 @@ class RowQueue {
   // What still waits fails.
   ~RowQueue();
 
-  // Returns when the rows are committed, or refused one by one.
-  [[nodiscard]] Submitted Submit(std::vector<FleetRow> rows);
+  // Returns when the rows are committed, or refused one by one. `held` may come without any.
+  [[nodiscard]] Submitted Submit(std::vector<FleetRow> rows, std::optional<HeldRow> held);
   // From now on what waits and what comes fails; transactions that run go on. From any thread.
   void Stop();
 
@@ -84,6 +87,7 @@ class RowQueue {
  private:
   struct Batch {
     std::vector<FleetRow> rows;
+    std::vector<HeldRow> held;  // one at most
     size_t bytes = 0;
     std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
     std::promise<Submitted> done;
@@ -94,10 +98,10 @@ class RowQueue {
   [[nodiscard]] Batches TakeSome();  // empty: stop
   void WriteTogether(FleetWriter& writer, const Batches& batches);
   void WriteAlone(FleetWriter& writer, Batch& batch);
-  Status WriteHalves(FleetWriter& writer, std::span<const FleetRow> rows, int& writes_left,
-                     Submitted& submitted);
+  Status WriteHalves(FleetWriter& writer, std::span<const FleetRow> rows,
+                     std::span<const HeldRow> held, int& writes_left, Submitted& submitted);
   Status WriteRows(FleetWriter& writer, std::span<const FleetRow> rows,
-                   std::set<DaemonOfTenant>& foreign);
+                   std::span<const HeldRow> held, WriteCounts& wrote);
 
   RowQueueLimits limits_;
   RowQueueCounts counts_;

@@ -137,9 +137,11 @@ class CurlClient final : public HttpClient {
                               const std::string& body) override {
     return Ask(path, {"Content-Type: " + type, "Expect:"}, &body);
   }
-  Result<HttpReply> Post(const std::string& path, const std::string& type,
-                         const std::string& body) override {
-    return Ask(path, {"Content-Type: " + type, "Content-Encoding: gzip", "Expect:"}, &body);
+  Result<HttpReply> Post(const std::string& path, const std::string& type, const std::string& body,
+                         const HttpHeaders& headers) override {
+    std::vector<std::string> lines = {"Content-Type: " + type, "Content-Encoding: gzip", "Expect:"};
+    for (const auto& [name, value] : headers) lines.push_back(name + ": " + value);
+    return Ask(path, lines, &body);
   }
 
  private:

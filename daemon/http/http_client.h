@@ -10,6 +10,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "daemon/base/status.h"
 
@@ -33,6 +35,8 @@ struct HttpReply {
   std::string body = {};
 };
 
+using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
+
 // The scheme of `url` is http, and its host is not this one: who is on the way can read a token.
 [[nodiscard]] bool IsPlainToOthers(const std::string& url);
 inline constexpr char kTokenIsPlain[] =
@@ -53,9 +57,10 @@ class HttpClient {
   [[nodiscard]] virtual Result<HttpReply> PostPlain(const std::string& path,
                                                     const std::string& type,
                                                     const std::string& body) = 0;
-  // `body` is as of Content-Encoding: gzip.
+  // `body` is as of Content-Encoding: gzip. `headers` are further ones.
   [[nodiscard]] virtual Result<HttpReply> Post(const std::string& path, const std::string& type,
-                                               const std::string& body) = 0;
+                                               const std::string& body,
+                                               const HttpHeaders& headers) = 0;
 };
 
 }  // namespace nanwatch

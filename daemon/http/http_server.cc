@@ -115,6 +115,7 @@ void Fill(const HttpAnswer& answer, const HttpServerOptions& options, httplib::R
   if (answer.retry_after_s > 0)
     response.set_header("Retry-After", std::to_string(answer.retry_after_s));
   for (const auto& [name, value] : options.headers) response.set_header(name, value);
+  for (const auto& [name, value] : answer.headers) response.set_header(name, value);
   if (answer.status >= 400 && options.on_failure) options.on_failure(answer.status);
   response.set_content(answer.body, answer.type);
 }
@@ -275,6 +276,9 @@ class Httplib final : public HttpServer {
                          .accept = request.get_header_value("Accept"),
                          .is_post = true,
                          .type = request.get_header_value("Content-Type")};
+    for (const std::string& name : options_.headers_taken) {
+      if (request.has_header(name)) asked.headers[name] = request.get_header_value(name);
+    }
     BodyRoom::Part room(room_);
     bool has_room = true;
     const bool whole = reader([&](const char* bytes, size_t count) {

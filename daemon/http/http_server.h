@@ -17,6 +17,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,16 +39,18 @@ struct HttpRequest {
   std::string accept;       // the header
   std::string tenant = {};  // of the token that it has; "" where one token is for all
   bool is_post = false;
-  std::string type = {};  // Content-Type, of a POST
-  std::string body = {};  // of a POST, inflated
+  std::string type = {};                            // Content-Type, of a POST
+  std::string body = {};                            // of a POST, inflated
+  std::map<std::string, std::string> headers = {};  // those of HttpServerOptions::headers_taken
 };
 
 struct HttpAnswer {
   int status = 200;
   std::string type = "text/plain; charset=utf-8";
   std::string body = {};
-  std::string policy = "default-src 'none'";  // Content-Security-Policy
-  int retry_after_s = 0;                      // Retry-After; 0: none
+  std::string policy = "default-src 'none'";                      // Content-Security-Policy
+  int retry_after_s = 0;                                          // Retry-After; 0: none
+  std::vector<std::pair<std::string, std::string>> headers = {};  // further ones
 };
 
 // A token, and the tenant that is known by it; several may be of one.
@@ -72,6 +75,7 @@ struct HttpServerOptions {
   // What else to do where a Host is refused: "or start 'nanwatch serve' with --host NAME".
   std::string other_host_advice = {};
   std::vector<std::pair<std::string, std::string>> headers = {};  // of each answer
+  std::vector<std::string> headers_taken = {};                    // of a POST, handed on
   std::function<void(int status)> on_failure = {};  // an answer of 400 or more; in several threads
 };
 

@@ -5,12 +5,15 @@
 #include <cstdio>
 #include <fstream>
 #include <optional>
+#include <string_view>
 
 namespace nanwatch {
 namespace {
 
 constexpr char kSentWord[] = "nanwatch.sent/1";
 constexpr char kRefusedWord[] = "refused";
+// Last in the file: a forwarder that does not know it has read all else by then.
+constexpr std::string_view kHeldWord = "held ";
 
 std::optional<SentUpTo> SentIn(std::istream& file) {
   std::string word;
@@ -47,7 +50,16 @@ RefusedRows ReadRefused(const std::string& state_dir) {
   return refused;
 }
 
-Status WriteSent(const std::string& state_dir, const SentUpTo& sent, const RefusedRows& refused) {
+std::optional<HeldRow> ReadHeld(const std::string& state_dir) {
+  std::ifstream file(SentPath(state_dir));
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(kHeldWord)) return ParseHeldRow(line.substr(kHeldWord.size()));
+  }
+  return std::nullopt;
+}
+
+Status WriteSent(const std::string& state_dir, const SentUpTo& sent, const RefusedRows& refused,
+                 const std::optional<HeldRow>& held) {
   const std::string path = SentPath(state_dir);
   const std::string fresh = path + ".new";
   {
@@ -58,6 +70,7 @@ Status WriteSent(const std::string& state_dir, const SentUpTo& sent, const Refus
     if (refused.rows > 0) file << kRefusedWord << ' ' << refused.rows << '\n';
     for (const auto& [run, of_run] : refused.runs)
       file << run << ' ' << of_run.findings << ' ' << of_run.records << '\n';
+    if (held) file << kHeldWord << ToText(*held) << '\n';
     file.close();
     if (!file) return Status::FromErrno(errno, "cannot write " + fresh);
   }

@@ -7,10 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "daemon/base/status.h"
 #include "daemon/fleet/fleet_row.h"
+#include "daemon/fleet/held_row.h"
 
 namespace nanwatch {
 
@@ -36,7 +38,10 @@ struct RefusedRows {
 inline constexpr size_t kRefusedRunsMax = 256;  // that are named; beyond, others make room
 [[nodiscard]] RefusedRows ReadRefused(const std::string& state_dir);
 
+// The newest row that a gatherer has acknowledged; empty: none has.
+[[nodiscard]] std::optional<HeldRow> ReadHeld(const std::string& state_dir);
+
 Status WriteSent(const std::string& state_dir, const SentUpTo& sent,
-                 const RefusedRows& refused = {});
+                 const RefusedRows& refused = {}, const std::optional<HeldRow>& held = {});
 
 }  // namespace nanwatch

@@ -21,6 +21,8 @@ namespace {
 constexpr uint64_t kRemoveEveryNs = 1'000'000'000;
 constexpr int64_t kRowBytes = 200;  // what a row takes besides its body, about
 constexpr int kLetGoAtOnce = 64;
+constexpr FleetLane kWorthLittleFirst[] = {FleetLane::kSteps, FleetLane::kFindings,
+                                           FleetLane::kRuns, FleetLane::kConclusions};
 
 // Apart from the schema's version (schema.h): a database without an outbox does not know it.
 constexpr char kTables[] =
@@ -43,7 +45,8 @@ constexpr char kTables[] =
 constexpr char kDrop[] =
     "DROP TABLE IF EXISTS outbox; DROP TABLE IF EXISTS outbox_launch;"
     "DROP TABLE IF EXISTS outbox_self; DROP TABLE IF EXISTS outbox_lost;"
-    "DROP TABLE IF EXISTS outbox_findings; DROP TABLE IF EXISTS outbox_refused";
+    "DROP TABLE IF EXISTS outbox_findings; DROP TABLE IF EXISTS outbox_refused;"
+    "DROP TABLE IF EXISTS outbox_past";
 
 // Of runs that the database keeps no more.
 constexpr char kSweep[] = "DELETE FROM outbox_launch WHERE run NOT IN (SELECT id FROM run)";
@@ -90,8 +93,7 @@ const char* LostColumn(FleetLane lane) {
 Result<OutboxTable> OutboxTable::Open(const Database& database, const std::string& database_path,
                                       uint64_t now_real_ns, OutboxOptions options,
                                       std::string& note) {
-  OutboxTable table(database);
-  table.options_ = std::move(options);
+  OutboxTable table(database, std::move(options));
   table.now_real_ns_ = now_real_ns;
   table.state_dir_ = database_path.substr(0, database_path.find_last_of('/'));
   const Result<std::optional<OutboxMarker>> marker = ReadOutboxMarker(database);
@@ -102,6 +104,7 @@ Result<OutboxTable> OutboxTable::Open(const Database& database, const std::strin
   if (Status made = database.Execute(kTables); !made.ok()) return made;
   if (Status swept = database.Execute(kSweep); !swept.ok()) return swept;
   if (Status opened = table.ledger_.Open(); !opened.ok()) return opened;
+  if (Status opened = table.past_.Open(); !opened.ok()) return opened;
   // Before the first time of all, too, runs that go on have said something.
   if (Status resumed = table.Resume(*marker); !resumed.ok()) return resumed;
   if (Status taken = table.TakeIdentity(database_path, now_real_ns, note); !taken.ok())
@@ -190,6 +193,7 @@ void OutboxTable::Forget() {
   removed_ = {};
   removed_at_ns_ = 0;
   ledger_.Forget();
+  past_.Forget();
 }
 
 void OutboxTable::Uncount(int64_t body_bytes) {
@@ -231,9 +235,17 @@ Status OutboxTable::RemoveWaiting(const FleetRow& row, const std::string& subjec
       " RETURNING LENGTH(body)");
   if (!old.ok()) return old.status();
   old->Bind(1, static_cast<int>(row.kind)).BindText(2, subject).BindText(3, row.daemon);
-  Result<bool> removed = old->Next();
-  for (; removed.ok() && *removed; removed = old->Next()) Uncount(old->Integer(0));
-  return removed.status();
+  return Remove(*old).status();
+}
+
+// Runs a statement that removes rows and gives the lengths of their bodies; gives how many.
+Result<uint64_t> OutboxTable::Remove(Statement& statement) {
+  uint64_t count = 0;
+  Result<bool> removed = statement.Next();
+  for (; removed.ok() && *removed; removed = statement.Next(), ++count)
+    Uncount(statement.Integer(0));
+  if (!removed.ok()) return removed.status();
+  return count;
 }
 
 // ---- removing
@@ -247,33 +259,50 @@ Status OutboxTable::RemoveSent(uint64_t now_real_ns) {
     return Status();
   removed_at_ns_ = now_real_ns;
   if (Status taken = TakeRefused(); !taken.ok()) return taken;
-  const SentUpTo sent = ReadSent(state_dir_);
-  for (size_t lane = 0; lane < sent.size(); ++lane) {
-    if (sent[lane] <= removed_[lane]) continue;
+  const Result<SentUpTo> old = past_.OldAt(now_real_ns, ReadSent(state_dir_));
+  if (!old.ok()) return old.status();
+  for (size_t lane = 0; lane < old->size(); ++lane) {
+    if ((*old)[lane] <= removed_[lane]) continue;
     Result<Statement> remove = database_->Prepare(
         "DELETE FROM outbox WHERE lane = ?1 AND sequence <= ?2 RETURNING LENGTH(body)");
     if (!remove.ok()) return remove.status();
-    remove->Bind(1, static_cast<int64_t>(lane)).BindUnsigned(2, sent[lane]);
-    Result<bool> removed = remove->Next();
-    for (; removed.ok() && *removed; removed = remove->Next()) Uncount(remove->Integer(0));
-    if (!removed.ok()) return removed.status();
-    removed_[lane] = sent[lane];
+    remove->Bind(1, static_cast<int64_t>(lane)).BindUnsigned(2, (*old)[lane]);
+    if (const auto removed = Remove(*remove); !removed.ok()) return removed.status();
+    removed_[lane] = (*old)[lane];
   }
   return has_loss_ ? AddLoss() : Status();
 }
 
 Status OutboxTable::MakeRoom() {
   while (bytes_ > options_.bytes_max || rows_ > options_.rows_max) {
-    Result<bool> gone = false;
-    for (const FleetLane lane :
-         {FleetLane::kSteps, FleetLane::kFindings, FleetLane::kRuns, FleetLane::kConclusions}) {
+    Result<bool> gone = LetGoOfSent();
+    if (!gone.ok()) return gone.status();
+    for (const FleetLane lane : kWorthLittleFirst) {
+      if (*gone) break;
       gone = LetGo(lane);
       if (!gone.ok()) return gone.status();
-      if (*gone) break;
     }
     if (!*gone) return Status();
   }
   return Status();
+}
+
+// Some of those that were acknowledged; false when there are none.
+Result<bool> OutboxTable::LetGoOfSent() {
+  // Not as it was a second ago: they may be to be sent again.
+  const SentUpTo sent = ReadSent(state_dir_);
+  for (const FleetLane lane : kWorthLittleFirst) {
+    Result<Statement> remove = database_->Prepare(
+        "DELETE FROM outbox WHERE sequence IN (SELECT sequence FROM outbox WHERE lane = ?1"
+        " AND sequence <= ?2 ORDER BY sequence LIMIT ?3) RETURNING LENGTH(body)");
+    if (!remove.ok()) return remove.status();
+    const auto index = static_cast<size_t>(lane);
+    remove->Bind(1, static_cast<int64_t>(index)).BindUnsigned(2, sent[index]);
+    const Result<uint64_t> removed = Remove(remove->Bind(3, kLetGoAtOnce));
+    if (!removed.ok()) return removed.status();
+    if (*removed > 0) return true;
+  }
+  return false;
 }
 
 // Some rows of the lane; false when it has none.

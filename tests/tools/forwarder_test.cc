@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -36,21 +37,24 @@ class ForwarderTest : public testing::Test {
   Forwarder Make(bool to_a_collector = false) {
     return Forwarder(
         {.state_dir = dir_.path(), .host = "host7", .to_a_collector = to_a_collector, .seed = 1},
-        [this](const std::string& request) { return Take(request); }, clock_,
-        [this](const std::string& line) { said_.push_back(line); });
+        [this](const std::string& request, const HttpHeaders& headers) {
+          return Take(request, headers);
+        },
+        clock_, [this](const std::string& line) { said_.push_back(line); });
   }
   size_t Waiting() {
     const Result<OutboxReader> reader = OutboxReader::Open(dir_.path());
     EXPECT_TRUE(reader.ok());
     return reader->Pending(ReadSent(dir_.path()), 1'000, size_t{1} << 30)->size();
   }
-  Result<HttpReply> Take(const std::string& request) {
+  Result<HttpReply> Take(const std::string& request, const HttpHeaders& headers) {
     ++requests_;
     const Result<DecodedLogs> logs = DecodeLogs(request);
     EXPECT_TRUE(logs.ok() && logs->rejected == 0);
     if (!unreachable_.ok()) return unreachable_;
     HttpReply reply = {
         .status = status_, .retry_after_s = retry_after_s_, .headers = headers_, .body = body_};
+    if (IsHeldMissing(headers)) reply.headers[kHeldRowHeader] = kRowIsMissing;
     for (const FleetRow& row : logs->rows) {
       if (refused_.contains(row.run))
         return HttpReply{.status = 400, .headers = headers_, .body = "no\n"};
@@ -68,6 +72,23 @@ class ForwarderTest : public testing::Test {
     }
     if (rejected > 0) reply.body = EncodeLogsAnswer(rejected, "not of this world");
     return reply;
+  }
+  // Of what it got. An older gatherer, or what is none, does not say it.
+  [[nodiscard]] bool IsHeldMissing(const HttpHeaders& headers) const {
+    if (!headers_.contains(kGathererHeader)) return false;
+    for (const auto& [name, value] : headers) {
+      EXPECT_EQ(name, kHeldRowHeader);
+      const std::optional<HeldRow> held = ParseHeldRow(value);
+      EXPECT_TRUE(held.has_value()) << value;
+      return std::none_of(got_.begin(), got_.end(),
+                          [&](const FleetRow& row) { return NameOf(row) == held; });
+    }
+    return false;
+  }
+  [[nodiscard]] size_t Distinct() const {
+    std::set<uint64_t> sequences;
+    for (const FleetRow& row : got_) sequences.insert(row.sequence);
+    return sequences.size();
   }
   // Until nothing waits; how many requests that took.
   int StepAll(Forwarder& forwarder) {
@@ -107,7 +128,7 @@ TEST_F(ForwarderTest, SendsEachRowOnceAlsoWhenItIsStartedAgain) {
     EXPECT_EQ(StepAll(forwarder), 1);
   }
   Forwarder other = Make();
-  EXPECT_EQ(StepAll(other), 0);
+  EXPECT_EQ(StepAll(other), 1) << "it asks whether they are there";
   EXPECT_EQ(got_.size(), 4u);
   EXPECT_TRUE(said_.empty());
 }
@@ -158,6 +179,103 @@ TEST_F(ForwarderTest, SaysThatItSendsAllAgainWhereItsFileIsDamaged) {
   EXPECT_EQ(said_[0], SentPath(dir_.path()) +
                           " is damaged: all that the outbox holds is sent again, and its receiver "
                           "knows what it has");
+}
+
+TEST_F(ForwarderTest, SendsAgainWhatTheOutboxHasWhereADatabaseLacksWhatItHad) {
+  Commit(1, 3);
+  Forwarder forwarder = Make();
+  StepAll(forwarder);
+  const std::vector<FleetRow> backup = got_;
+  Commit(2, 1);
+  StepAll(forwarder);
+  const std::vector<FleetRow> before = got_;
+  ASSERT_EQ(before.size(), 4u);
+  got_ = backup;
+  Commit(3, 1);
+  StepAll(forwarder);
+  EXPECT_EQ(Distinct(), 6u);
+  for (const FleetRow& row : before) EXPECT_NE(std::count(got_.begin(), got_.end(), row), 0);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_NE(said_[0].find("lacks rows that it had taken"), std::string::npos) << said_[0];
+  // From then on there is nothing to say.
+  const size_t size = got_.size();
+  Commit(4, 1);
+  EXPECT_EQ(StepAll(forwarder), 1);
+  EXPECT_EQ(got_.size(), size + 2);
+  EXPECT_EQ(said_.size(), 1u);
+}
+
+TEST_F(ForwarderTest, AsksNowAndThenWhileNothingWaits) {
+  Commit(1, 1);
+  Forwarder forwarder = Make();
+  StepAll(forwarder);
+  got_.clear();
+  uint64_t waited_ns = 0;
+  while (got_.empty() && waited_ns < 2 * kForwardAskNs) {
+    const uint64_t wait_ns = forwarder.Step();
+    clock_.Advance(wait_ns);
+    waited_ns += wait_ns;
+  }
+  EXPECT_EQ(got_.size(), 2u);
+  EXPECT_GT(waited_ns, kForwardAskNs / 2);
+  EXPECT_EQ(requests_, 3) << "one asks";
+}
+
+TEST_F(ForwarderTest, AsksWhenItIsStartedAgain) {
+  Commit(1, 1);
+  {
+    Forwarder forwarder = Make();
+    StepAll(forwarder);
+  }
+  got_.clear();
+  unreachable_ = Status(ErrorKind::kIo, "no route");
+  {
+    Forwarder forwarder = Make();
+    (void)forwarder.Step();
+    EXPECT_TRUE(forwarder.is_done() && forwarder.trouble().ok()) << "nothing waits";
+    EXPECT_TRUE(said_.empty());
+  }
+  unreachable_ = Status();
+  Forwarder forwarder = Make();
+  StepAll(forwarder);
+  EXPECT_EQ(got_.size(), 2u);
+}
+
+TEST_F(ForwarderTest, DoesNotSendAllAgainAndAgain) {
+  Commit(1, 1);
+  Forwarder forwarder = Make();
+  StepAll(forwarder);
+  got_.clear();
+  clock_.Advance(kForwardAskNs);
+  StepAll(forwarder);
+  ASSERT_EQ(got_.size(), 2u);
+  // Lost once more within minutes: it is sent again, but not before its time.
+  got_.clear();
+  const uint64_t begun_ns = clock_.monotonic_ns();
+  Commit(2, 1);
+  StepAll(forwarder);
+  EXPECT_EQ(got_.size(), 2u);
+  EXPECT_EQ(said_.size(), 1u);
+  while (got_.size() < 4 && clock_.monotonic_ns() - begun_ns < 100 * kForwardAgainNs)
+    clock_.Advance(forwarder.Step());
+  EXPECT_GT(clock_.monotonic_ns() - begun_ns, kForwardAgainNs / 2);
+  EXPECT_EQ(got_.size(), 6u) << "two of them twice";
+  EXPECT_EQ(said_.size(), 2u);
+}
+
+TEST_F(ForwarderTest, RowsThatAreRefusedAgainAreCountedOnce) {
+  Commit(23, 3);
+  Commit(1, 1);
+  rejected_ = {RunId(23)};
+  Forwarder forwarder = Make();
+  StepAll(forwarder);
+  const RefusedRows refused = ReadRefused(dir_.path());
+  ASSERT_EQ(refused.rows, 2u);
+  got_.clear();
+  clock_.Advance(kForwardAskNs);
+  StepAll(forwarder);
+  EXPECT_EQ(Distinct(), 2u);
+  EXPECT_EQ(ReadRefused(dir_.path()), refused);
 }
 
 TEST_F(ForwarderTest, SendsFindingsAtOnceAndLetsStatesWaitForOthers) {
@@ -308,9 +426,7 @@ TEST_F(ForwarderTest, FindsTheRowsThatAreRejectedAmongOthersAndCountsThemForThei
     EXPECT_EQ(forwarder.rejected(), 2u);
     EXPECT_EQ(said_.size(), 1u);
   }
-  std::set<uint64_t> sequences;
-  for (const FleetRow& row : got_) sequences.insert(row.sequence);
-  EXPECT_EQ(sequences.size(), 78u);
+  EXPECT_EQ(Distinct(), 78u);
   // Its findings with three records, and its state: a newer one would be refused as well.
   RefusedRows expected = {.rows = 2, .runs = {{RunId(23), {.findings = 1, .records = 3}}}};
   EXPECT_EQ(ReadRefused(dir_.path()), expected);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "daemon/fleet/held_row.h"
 #include "daemon/fleet/otlp_logs.h"
 #include "tests/daemon/fleet/rows.h"
 #include "tests/daemon/gather/scripted_writer.h"
@@ -93,6 +94,29 @@ TEST_F(GatherAnswersTest, ARowThatTheDatabaseRefusesIsRejectedForGood) {
   EXPECT_EQ(DecodeLogsAnswer(answer.body)->rejected, 1u);
   EXPECT_EQ(DecodeLogsAnswer(answer.body)->reason, "a row is refused");
   EXPECT_EQ(database_.sequences, (std::set<uint64_t>{2}));
+}
+
+TEST_F(GatherAnswersTest, ARowThatASenderHeldAndThatIsMissingIsSaid) {
+  const auto ask = [this](const std::string& held) {
+    return answers_.Answer({.path = "/v1/logs",
+                            .accept = "",
+                            .is_post = true,
+                            .type = "application/x-protobuf",
+                            .body = EncodeLogs({}, "h"),
+                            .headers = {{kHeldRowHeader, held}}});
+  };
+  const std::vector<std::pair<std::string, std::string>> said = {{kHeldRowHeader, kRowIsMissing}};
+  for (int i = 0; i < 2; ++i) {
+    const HttpAnswer answer = ask(ToText(NameOf(StepRow(1))));
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.headers, said);
+  }
+  EXPECT_EQ(said_.size(), 1u);
+  EXPECT_NE(Get("/metrics").body.find("\nnanwatch_gather_rows_missing_total 2\n"),
+            std::string::npos);
+  EXPECT_EQ(Post(EncodeLogs(rows_, "h")).status, 200);
+  EXPECT_TRUE(ask(ToText(NameOf(StepRow(1)))).headers.empty());
+  EXPECT_TRUE(ask("nonsense").headers.empty());
 }
 
 TEST_F(GatherAnswersTest, WhatIsNoLogIsRefused) {

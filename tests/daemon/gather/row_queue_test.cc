@@ -14,7 +14,7 @@ namespace {
 
 std::future<Submitted> SubmitLater(RowQueue& queue, std::vector<FleetRow> rows) {
   return std::async(std::launch::async,
-                    [&queue, rows = std::move(rows)] { return queue.Submit(rows); });
+                    [&queue, rows = std::move(rows)] { return queue.Submit(rows, std::nullopt); });
 }
 
 void AwaitWaiting(const RowQueue& queue, uint64_t rows) {
@@ -24,8 +24,8 @@ void AwaitWaiting(const RowQueue& queue, uint64_t rows) {
 TEST(RowQueue, TakesRowsWhenTheyAreCommitted) {
   ScriptedDatabase database;
   RowQueue queue(2, WritersOf(database), {});
-  EXPECT_TRUE(queue.Submit({StepRow(1), StepRow(2)}).status.ok());
-  EXPECT_TRUE(queue.Submit({StepRow(2), StepRow(3)}).status.ok());
+  EXPECT_TRUE(queue.Submit({StepRow(1), StepRow(2)}, std::nullopt).status.ok());
+  EXPECT_TRUE(queue.Submit({StepRow(2), StepRow(3)}, std::nullopt).status.ok());
   EXPECT_EQ(database.sequences, (std::set<uint64_t>{1, 2, 3}));
   EXPECT_EQ(queue.counts().written, 3u);
   EXPECT_EQ(queue.counts().duplicates, 1u);
@@ -45,6 +45,40 @@ TEST(RowQueue, WritesWhatWaitsInOneTransaction) {
   EXPECT_EQ(database.transactions, (std::vector<size_t>{1, 5}));
 }
 
+TEST(RowQueue, SaysWhoseRowIsMissingAlsoWhereItBringsThatRow) {
+  ScriptedDatabase database;
+  RowQueue queue(1, WritersOf(database), {});
+  const HeldRow first = NameOf(StepRow(1)), second = NameOf(StepRow(2));
+  EXPECT_TRUE(queue.Submit({}, first).is_held_missing);
+  EXPECT_TRUE(queue.Submit({StepRow(1)}, first).is_held_missing);
+  EXPECT_FALSE(queue.Submit({StepRow(3)}, first).is_held_missing);
+  EXPECT_FALSE(queue.Submit({}, first).is_held_missing);
+  // Among rows that are refused it is the same.
+  database.refused_sequence = 4;
+  const Submitted halves = queue.Submit({StepRow(2), StepRow(4), StepRow(5)}, second);
+  EXPECT_EQ(halves.refused, 1u);
+  EXPECT_TRUE(halves.is_held_missing);
+}
+
+TEST(RowQueue, SaysItToTheSenderWhoseRowItIs) {
+  ScriptedDatabase database;
+  database.is_open = false;
+  RowQueue queue(1, WritersOf(database), {});
+  std::future<Submitted> blocks = SubmitLater(queue, {StepRow(1)});
+  database.AwaitWriter();
+  std::vector<std::future<Submitted>> senders;
+  for (uint64_t i = 2; i < 4; ++i) {
+    senders.push_back(std::async(std::launch::async, [&queue, i] {
+      return queue.Submit({StepRow(i)}, NameOf(StepRow(i == 2 ? 1 : 9)));
+    }));
+  }
+  AwaitWaiting(queue, 2);
+  database.Open();
+  EXPECT_FALSE(senders[0].get().is_held_missing);
+  EXPECT_TRUE(senders[1].get().is_held_missing);
+  EXPECT_EQ(database.transactions, (std::vector<size_t>{1, 2}));
+}
+
 TEST(RowQueue, LetsFewRowsWaitForOthers) {
   ScriptedDatabase database;
   RowQueue queue(1, WritersOf(database), {.rows_few = 3, .few_wait = std::chrono::minutes(1)});
@@ -59,7 +93,7 @@ TEST(RowQueue, LetsFewRowsWaitForOthers) {
 TEST(RowQueue, WritesFewRowsThoughNoOthersCome) {
   ScriptedDatabase database;
   RowQueue queue(1, WritersOf(database), {.rows_few = 3, .few_wait = std::chrono::milliseconds(1)});
-  EXPECT_TRUE(queue.Submit({StepRow(1)}).status.ok());
+  EXPECT_TRUE(queue.Submit({StepRow(1)}, std::nullopt).status.ok());
   EXPECT_EQ(database.transactions, (std::vector<size_t>{1}));
 }
 
@@ -73,12 +107,12 @@ TEST(RowQueue, RefusesWhatItHasNoRoomFor) {
   std::future<Submitted> second =
       SubmitLater(queue, {StepRow(2), StepRow(3), StepRow(4), StepRow(5)});
   AwaitWaiting(queue, 4);
-  EXPECT_EQ(queue.Submit({StepRow(6)}).status.kind(), ErrorKind::kBusy);
+  EXPECT_EQ(queue.Submit({StepRow(6)}, std::nullopt).status.kind(), ErrorKind::kBusy);
   EXPECT_EQ(queue.counts().refused, 1u);
   database.Open();
   EXPECT_TRUE(first.get().status.ok());
   EXPECT_TRUE(second.get().status.ok());
-  EXPECT_TRUE(queue.Submit({StepRow(6)}).status.ok());
+  EXPECT_TRUE(queue.Submit({StepRow(6)}, std::nullopt).status.ok());
 }
 
 TEST(RowQueue, OneThatTheDatabaseRefusesTakesNoOthersWithIt) {
@@ -110,10 +144,10 @@ TEST(RowQueue, SearchesRefusedRowsForABoundedTime) {
   RowQueue queue(1, WritersOf(database), {});
   std::vector<FleetRow> rows;
   for (uint64_t i = 1; i <= 1'000; ++i) rows.push_back(StepRow(i));
-  EXPECT_EQ(queue.Submit(rows).status.kind(), ErrorKind::kIo);
+  EXPECT_EQ(queue.Submit(rows, std::nullopt).status.kind(), ErrorKind::kIo);
   EXPECT_LE(queue.counts().failures, 128u);
   rows.resize(20);
-  const Submitted some = queue.Submit(rows);
+  const Submitted some = queue.Submit(rows, std::nullopt);
   EXPECT_TRUE(some.status.ok());
   EXPECT_EQ(some.refused, 20u);
 }
@@ -128,7 +162,7 @@ TEST(RowQueue, StopsWhateverWaitsOrComes) {
   AwaitWaiting(queue, 1);
   queue.Stop();
   EXPECT_EQ(second.get().status.kind(), ErrorKind::kIo);
-  EXPECT_EQ(queue.Submit({StepRow(3)}).status.kind(), ErrorKind::kIo);
+  EXPECT_EQ(queue.Submit({StepRow(3)}, std::nullopt).status.kind(), ErrorKind::kIo);
   database.Open();
   EXPECT_TRUE(first.get().status.ok());
 }
@@ -137,13 +171,13 @@ TEST(RowQueue, SaysThatTheDatabaseIsAwayAndComesBackByItself) {
   ScriptedDatabase database;
   database.answer = Status(ErrorKind::kIo, "away");
   RowQueue queue(1, WritersOf(database), {});
-  EXPECT_EQ(queue.Submit({StepRow(1)}).status.kind(), ErrorKind::kIo);
+  EXPECT_EQ(queue.Submit({StepRow(1)}, std::nullopt).status.kind(), ErrorKind::kIo);
   EXPECT_FALSE(queue.newest().ok());
   {
     const std::lock_guard<std::mutex> lock(database.mutex);
     database.answer = Status();
   }
-  EXPECT_TRUE(queue.Submit({StepRow(1)}).status.ok());
+  EXPECT_TRUE(queue.Submit({StepRow(1)}, std::nullopt).status.ok());
   EXPECT_TRUE(queue.newest().ok());
 }
 
@@ -151,7 +185,7 @@ TEST(RowQueue, SubmitDoesNotWaitForEver) {
   ScriptedDatabase database;
   database.is_open = false;
   RowQueue queue(1, WritersOf(database), {.patience = std::chrono::milliseconds(1)});
-  EXPECT_EQ(queue.Submit({StepRow(1)}).status.kind(), ErrorKind::kIo);
+  EXPECT_EQ(queue.Submit({StepRow(1)}, std::nullopt).status.kind(), ErrorKind::kIo);
   database.Open();
 }
 

@@ -40,7 +40,8 @@ class ScriptedWriter final : public FleetWriter {
  public:
   explicit ScriptedWriter(ScriptedDatabase& database) : database_(database) {}
 
-  Status Write(std::span<const FleetRow> rows, WriteCounts& counts) override {
+  Status Write(std::span<const FleetRow> rows, std::span<const HeldRow> held,
+               WriteCounts& counts) override {
     std::unique_lock<std::mutex> lock(database_.mutex);
     ++database_.writers_waiting;
     database_.changed.notify_all();
@@ -50,6 +51,9 @@ class ScriptedWriter final : public FleetWriter {
     for (const FleetRow& row : rows) {
       if (row.sequence == database_.refused_sequence || database_.refuses_all)
         return Status(ErrorKind::kInvalid, "a row is refused");
+    }
+    for (const HeldRow& row : held) {
+      if (!database_.sequences.contains(row.sequence)) counts.missing.insert(row);
     }
     database_.transactions.push_back(rows.size());
     for (const FleetRow& row : rows)

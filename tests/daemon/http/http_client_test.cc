@@ -50,13 +50,14 @@ TEST_F(HttpClientTest, GivesTheHeadersOfTheAnswer) {
         [](const HttpRequest& request) { return HttpAnswer{.body = request.body}; });
   const std::unique_ptr<HttpClient> client = Client();
   if (client == nullptr) GTEST_SKIP() << "libcurl is not installed";
-  const Result<HttpReply> reply = client->Post("/v1/logs", "text/plain", Gzip("rows"));
+  const Result<HttpReply> reply = client->Post("/v1/logs", "text/plain", Gzip("rows"), {});
   ASSERT_TRUE(reply.ok()) << reply.status().message();
   EXPECT_EQ(reply->status, 200);
   EXPECT_EQ(reply->body, "rows");
   ASSERT_TRUE(reply->headers.contains("nanwatch-gather"));
   EXPECT_EQ(reply->headers.at("nanwatch-gather"), "1");
-  const Result<HttpReply> refused = client->Post("/", "text/plain", Gzip(std::string(2'000, 'x')));
+  const Result<HttpReply> refused =
+      client->Post("/", "text/plain", Gzip(std::string(2'000, 'x')), {});
   ASSERT_TRUE(refused.ok()) << refused.status().message();
   EXPECT_EQ(refused->status, 413);
   EXPECT_TRUE(refused->headers.contains("nanwatch-gather")) << "each answer names who gives it";
@@ -132,15 +133,15 @@ TEST_F(HttpClientTest, BoundsAllBodiesThatItHoldsAtOnce) {
   if (first == nullptr) GTEST_SKIP() << "libcurl is not installed";
   const std::string body = Gzip(std::string(600, 'x'));
   std::future<Result<HttpReply>> slow =
-      std::async(std::launch::async, [&] { return first->Post("/", "text/plain", body); });
+      std::async(std::launch::async, [&] { return first->Post("/", "text/plain", body, {}); });
   asked.get_future().wait();
-  const Result<HttpReply> refused = second->Post("/", "text/plain", body);
+  const Result<HttpReply> refused = second->Post("/", "text/plain", body, {});
   answer_now.set_value();
   ASSERT_TRUE(refused.ok()) << refused.status().message();
   EXPECT_EQ(refused->status, 429);
   EXPECT_GT(refused->retry_after_s, 0);
   EXPECT_EQ(slow.get()->status, 200);
-  EXPECT_EQ(second->Post("/", "text/plain", body)->status, 200) << "there is room again";
+  EXPECT_EQ(second->Post("/", "text/plain", body, {})->status, 200) << "there is room again";
 }
 
 TEST(HttpClientUrl, KnowsWhereATokenCanBeRead) {

@@ -221,12 +221,12 @@ TEST_F(OutboxFindings, AStateSaysHowManyRowsAreOnTheirWay) {
     Store store = Open(dir_.path());
     for (uint64_t ticket = 0; ticket < 3; ++ticket) Put(store, ticket, kNowNs);
     EXPECT_EQ(StateOf(7).findings_sent(), 3u);
-    // Acknowledged, they are no longer in the outbox.
+    // Acknowledged, they need not be in the outbox.
     SentUpTo sent{};
     sent.fill(Pending().back().sequence);
     ASSERT_TRUE(WriteSent(dir_.path(), sent).ok());
   }
-  Store store = Open(dir_.path(), kNowNs + 10 * kSecondNs);
+  Store store = Open(dir_.path(), kNowNs + 10 * kSecondNs, {.kept_ns = 0});
   Put(store, 3, kNowNs + 10 * kSecondNs);
   EXPECT_EQ(StateOf(7).findings_sent(), 4u) << "also when the daemon is started again";
   EXPECT_EQ(RowsOfFindings(), 1u);
@@ -267,8 +267,33 @@ TEST_F(OutboxFindings, ThoseThatWereRefusedAreCountedAndNotOnTheirWay) {
   EXPECT_EQ(OutboxReader::Open(dir_.path())->Loss()->refused(), 3u);
 }
 
+TEST_F(OutboxFindings, ThoseThatWereSentMakeRoomForOthersAndAreNoLoss) {
+  Store store = Open(dir_.path(), kNowNs, {.rows_max = 200});
+  SentUpTo sent{};
+  uint64_t now_ns = kNowNs;
+  for (uint64_t ticket = 0; ticket < 500; ++ticket, now_ns += kSecondNs) {
+    Put(store, ticket, now_ns);
+    if (ticket == 420) {
+      sent.fill(Pending().back().sequence);
+      ASSERT_TRUE(WriteSent(dir_.path(), sent).ok());
+    }
+    if (ticket > 190 && ticket < 420) {
+      // Slowly: it is sent just in time.
+      sent.fill(Pending()[100].sequence);
+      ASSERT_TRUE(WriteSent(dir_.path(), sent).ok());
+    }
+  }
+  EXPECT_GT(RowsOfFindings(), 100u) << "some that were sent are there, and all that were not";
+  EXPECT_EQ(OutboxReader::Open(dir_.path())->Loss()->findings(), 0u);
+  EXPECT_EQ(StateOf(7).findings_sent(), 500u);
+  // Without anybody who sends, others go, and that is said.
+  for (uint64_t ticket = 500; ticket < 800; ++ticket, now_ns += kSecondNs)
+    Put(store, ticket, now_ns);
+  EXPECT_GT(OutboxReader::Open(dir_.path())->Loss()->findings(), 150u);
+}
+
 TEST_F(OutboxFindings, OnlyRunsOfWhichMoreWasRefusedSaySo) {
-  Store store = Open(dir_.path());
+  Store store = Open(dir_.path(), kNowNs, {.kept_ns = 0});
   for (const uint64_t nonce : {7, 8})
     ASSERT_TRUE(store.Commit({BatchOf(nonce, "train")}, kNowNs).ok());
   RefusedRows refused = {.rows = 2,

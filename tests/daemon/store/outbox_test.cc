@@ -176,7 +176,7 @@ TEST_F(OutboxTest, AStormOfFindingsComesInRowsThatAGathererTakes) {
   EXPECT_GT(CountKinds(Pending())[FleetKind::kFindings], 3);
 }
 
-TEST_F(OutboxTest, WhatWasSentIsRemovedByTheDaemon) {
+TEST_F(OutboxTest, WhatWasSentIsKeptForTwoDays) {
   Store store = Open(dir_.path());
   RunBatch batch = BatchOf(7, "train");
   AddRecord(batch, 1);
@@ -188,8 +188,24 @@ TEST_F(OutboxTest, WhatWasSentIsRemovedByTheDaemon) {
   ASSERT_TRUE(WriteSent(dir_.path(), sent).ok());
   EXPECT_EQ(ReadSent(dir_.path()), sent);
   EXPECT_EQ(KindsOf(Pending(dir_.path(), sent)), (std::vector<FleetKind>{FleetKind::kRun}));
-  ASSERT_TRUE(store.Commit({BatchOf(7, "train")}, kNowNs + 2 * kSecondNs).ok());
-  EXPECT_EQ(KindsOf(Pending()), (std::vector<FleetKind>{FleetKind::kRun}));
+  const auto kinds_at = [&](Store& at, uint64_t seconds) {
+    EXPECT_TRUE(at.Commit({BatchOf(7, "train")}, kNowNs + seconds * kSecondNs).ok());
+    return KindsOf(Pending());
+  };
+  const std::vector<FleetKind> both = {FleetKind::kRun, FleetKind::kFindings};
+  const std::vector<FleetKind> state = {FleetKind::kRun};
+  constexpr uint64_t kTwoDays = 2 * 86'400;
+  EXPECT_EQ(kinds_at(store, 2), both);
+  EXPECT_EQ(kinds_at(store, kTwoDays - 60), both);
+  // Its sender was told that it is lost: it is to be sent again, and is not old.
+  ASSERT_TRUE(WriteSent(dir_.path(), {}).ok());
+  EXPECT_EQ(kinds_at(store, 2 * kTwoDays), both);
+  ASSERT_TRUE(WriteSent(dir_.path(), sent).ok());
+  {
+    Store other = Open(dir_.path(), kNowNs + 2 * kTwoDays * kSecondNs);
+    EXPECT_EQ(kinds_at(other, 2 * kTwoDays + 60), both) << "also when the daemon is started again";
+  }
+  EXPECT_EQ(kinds_at(store, 4 * kTwoDays), state);
 }
 
 TEST_F(OutboxTest, AFileThatSaysNothingSendsAllAgain) {

@@ -63,9 +63,29 @@ class Gather(FleetCase):
         self.assertEqual(statuses, [200] * 24)
         self.assertEqual(self.sequences(), list(range(1, 1101)))
 
+    def test_a_sender_hears_of_a_row_that_is_not_there(self):
+        def is_missing(*held, records=(), **fields):
+            status, body, headers = self.gatherer.send(otlp.request(records), **otlp.held(*held, **fields))
+            self.assertEqual((status, body), (200, b""))
+            return headers.get("nanwatch-held-row") == "missing"
+        run = "00000000000000ab"
+        self.gatherer.send(otlp.request([otlp.step(1), otlp.step(2, at_ns=0), otlp.run(5)]))
+        for held in ((1,), (5, run), (4, run)):
+            self.assertFalse(is_missing(*held), held)
+        self.assertFalse(is_missing(2, at_ns=0), "of a day without a partition")
+        for held in ((3,), (5,), (6, run), (5, run.replace("ab", "ac"))):
+            self.assertTrue(is_missing(*held), held)
+        self.assertTrue(is_missing(1, at_ns=otlp.NOW_NS + 3 * DAY_NS))
+        self.assertTrue(is_missing(3, records=[otlp.step(3)]), "also where it comes with the question")
+        self.assertFalse(is_missing(3))
+        self.assertEqual(self.sequences(), [1, 2, 3])
+        self.cluster.sql("DELETE FROM nanwatch.fact WHERE sequence = 3")
+        self.assertTrue(is_missing(3))
+        self.assertEqual(self.gatherer.send(otlp.request([]), **{"nanwatch-held-row": "'; DROP TABLE nanwatch.fact"})[0], 200)
+
     def test_days_have_partitions_and_other_days_a_place(self):
         self.assertRegex(self.made, r"^schema was 0; 10 days made, 0 dropped\n$")
-        self.assertRegex(maintain(self.cluster), r"^schema was 4; 0 days made, 0 dropped\n$")
+        self.assertRegex(maintain(self.cluster), r"^schema was 5; 0 days made, 0 dropped\n$")
         today = int(self.cluster.sql("SELECT CURRENT_DATE - DATE '1970-01-01'")[0][0])
         for sequence, at_ns in ((1, 0), (2, 2**63 - 1), (3, today * DAY_NS)):
             self.assertEqual(self.gatherer.send(otlp.request([otlp.step(sequence, at_ns=at_ns)]))[0], 200)
@@ -160,7 +180,8 @@ class Gather(FleetCase):
 
     def test_who_sends_may_not_read_and_who_reads_may_not_write(self):
         self.gatherer.send(otlp.request([otlp.step(1), otlp.run(2)]))
-        for statement in ("SELECT body FROM nanwatch.fact", "SELECT body FROM nanwatch.run", "SELECT job FROM nanwatch.run", "DELETE FROM nanwatch.fact",
+        for statement in ("SELECT body FROM nanwatch.fact", "SELECT body FROM nanwatch.run", "SELECT job FROM nanwatch.run",
+                          "SELECT run FROM nanwatch.fact", "DELETE FROM nanwatch.fact",
                           "UPDATE nanwatch.fact SET rank = 9", "TRUNCATE nanwatch.run", "DROP TABLE nanwatch.fact"):
             with self.assertRaises((PermissionError, AssertionError), msg=statement):
                 self.cluster.sql(statement, "sender")

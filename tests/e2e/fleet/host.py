@@ -2,6 +2,7 @@
 """A host of a fleet: a daemon that is played, a forwarder beside it, and what of it has arrived."""
 import contextlib
 import os
+import sqlite3
 import subprocess
 
 from cluster import BUILD
@@ -77,6 +78,14 @@ class Host:
         with contextlib.suppress(BrokenPipeError):
             self._daemon.stdin.close()
         self._daemon.stdout.close()
+
+    def let_go_of_sent(self):
+        """As an outbox that is full, or after two days."""
+        self.kill_daemon()
+        with contextlib.closing(sqlite3.connect(next(self.state.glob("*.db")))) as database, database:
+            sent = (self.state / "outbox.sent").read_text().split()[1:5]
+            database.executemany("DELETE FROM outbox WHERE lane = ? AND sequence <= ?", enumerate(map(int, sent)))
+        self.start_daemon()
 
     def environment(self):
         return {**os.environ, "NANWATCH_STATE_DIR": str(self.state), "NANWATCH_DIR": str(self.state)}

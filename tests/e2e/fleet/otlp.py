@@ -46,5 +46,10 @@ def run(sequence, world_size=2, ended=False, name="00000000000000ab", **fields):
     return step(sequence, piece(1, identity) + piece(2, number(17, ended)), RUN, run=name, **fields)
 
 
+def held(sequence, run_of_state="", daemon=DAEMON, at_ns=NOW_NS):
+    """The header that names a row that a sender was told is there (daemon/fleet/held_row.h)."""
+    return {"nanwatch-held-row": " ".join(filter(None, (daemon, str(sequence), str(at_ns), run_of_state)))}
+
+
 def request(records, daemon=DAEMON):
     return piece(1, piece(1, piece(1, attribute("nanwatch.daemon", daemon))) + piece(2, b"".join(piece(2, record) for record in records)))

@@ -55,6 +55,13 @@ class Tenants(FleetCase):
         self.assertEqual(self.rows(), [["blue", "1"], ["red", "1"], ["red", "2"]])
         self.assertEqual(self.send("no token of anybody", [otlp.step(3)])[0], 401)
 
+    def test_nobody_hears_which_rows_another_has(self):
+        self.assertEqual(self.send("red", [otlp.step(1)])[0], 200)
+        for token, sequence, said in (("red", 2, "missing"), ("red", 1, None), ("blue", 2, None), ("blue", 1, None)):
+            _, _, headers = self.gatherers[0].send(otlp.request([]), Authorization=f"Bearer {TOKENS[token]}",
+                                                   **otlp.held(sequence, daemon=self.daemon))
+            self.assertEqual(headers.get("nanwatch-held-row"), said, (token, sequence))
+
     def test_the_daemon_of_another_is_refused_whichever_gatherer_is_asked(self):
         self.assertEqual(self.send("red", [otlp.run(1), otlp.step(2)])[0], 200)
         for gatherer in (0, 1, 0):
