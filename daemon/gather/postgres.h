@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adapter to PostgreSQL: the only file that knows libpqxx. One connection an object, made anew when
-// it broke; one thread an object.
+// Adapter to PostgreSQL. One connection an object, made anew when it broke; one thread an object.
 //
 // Of failures, kIo means that the database was out of reach or ended the transaction, and the same
 // call may be repeated later; kInvalid that it refuses what is in the rows; kPermission that it
