@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Shows a fleet on one machine: PostgreSQL in a temporary folder, two gatherers, Prometheus' Alertmanager where it is
-# installed, and four "hosts" (a daemon, a state directory, a rank and, where root may make them, a network namespace
-# each) that train together. Rank 3 makes a NaN that all receive; the fleet names it.
+# installed, and four "hosts" (a daemon, a state directory and, where root may make them, a network namespace each).
+# torchrun starts two jobs of two hosts and four ranks each. In one of them rank 3 makes a NaN that its other ranks
+# receive. The fleet shows both jobs and names that rank.
 #
 #   scripts/fleet_demo.sh
 #
@@ -14,7 +15,7 @@ cd "$(dirname "$0")/.."
 fail() { echo "fleet_demo: $*" >&2; exit 1; }
 case ${1:-} in
   "") ;;
-  -h | --help) sed -n '3,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '3,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) fail "'$1' is unknown; see --help" ;;
 esac
 
@@ -123,48 +124,75 @@ else
   echo "fleet_demo: without an Alertmanager, which is not installed (Debian: prometheus-alertmanager)"
 fi
 
+# Hosts 0 and 1 train a job that is healthy, hosts 2 and 3 the one that goes bad.
+names=(fleet-demo-healthy fleet-demo)
+
 # Sets `host`: what a command is started with on one of the hosts. Not a function around the command, so that $! is
-# the command's own process.
+# the command's own process. In TMPDIR torchrun leaves a folder behind.
 on_host() {
   host=()
   if ((${#namespaces[@]})); then host=(nsenter -t "${namespaces[$1 + 1]}" -n -- env GLOO_SOCKET_IFNAME=eth0); fi
-  host+=(env NANWATCH_DIR="$folder/segments$1" NANWATCH_STATE_DIR="$folder/state$1" NANWATCH_JOB=fleet-demo
-    NANWATCH_OUTBOX=1 RANK="$1" WORLD_SIZE=4 OMP_WAIT_POLICY=PASSIVE)
+  host+=(env NANWATCH_DIR="$folder/segments$1" NANWATCH_STATE_DIR="$folder/state$1" NANWATCH_JOB="${names[$1 / 2]}"
+    NANWATCH_OUTBOX=1 OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TMPDIR="$folder")
 }
-echo "fleet_demo: four hosts with a rank each"
-ranks=() forwarders=() daemons=()
-for rank in 0 1 2 3; do
-  mkdir -m 700 "$folder/state$rank"
-  on_host "$rank"
-  "${host[@]}" "$bin/nanwatchd" >"$folder/daemon$rank" 2>&1 &
+
+daemons=() forwarders=() launchers=()
+start_daemon() {
+  mkdir -m 700 "$folder/state$1"
+  on_host "$1"
+  "${host[@]}" "$bin/nanwatchd" >"$folder/daemon$1" 2>&1 &
   daemons+=($!)
   # Before a rank starts one itself, which nobody would end.
   for _ in {1..600}; do
-    compgen -G "$folder/segments$rank/daemon*.lock" >/dev/null && break
-    kill -0 $! 2>/dev/null || fail "a daemon ended: $(cat "$folder/daemon$rank")"
+    compgen -G "$folder/segments$1/daemon*.lock" >/dev/null && break
+    kill -0 $! 2>/dev/null || fail "a daemon ended: $(cat "$folder/daemon$1")"
     sleep 0.1
   done
-  "${host[@]}" "$bin/nanwatch" forward --to "${urls[rank % 2]}" --token-file "$folder/token" 2>"$folder/forward$rank" &
+  "${host[@]}" "$bin/nanwatch" forward --to "${urls[$1 % 2]}" --token-file "$folder/token" 2>"$folder/forward$1" &
   forwarders+=($!)
+}
+# Two ports that differ: without namespaces the jobs share an address.
+free_ports() {
+  "$python" -c 'import socket
+both = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+print(*(each.getsockname()[1] for each in both))'
+}
+# A host is a node of its job, and the first of them is the master of the job.
+start_ranks() {
+  local job=$(($1 / 2)) master=127.0.0.1 arguments
+  if ((${#namespaces[@]})); then master=10.77.0.1$((job * 2)); fi
+  arguments=(--nnodes=2 --node-rank=$(($1 % 2)) --nproc-per-node=2 --master-addr="$master" --master-port="${ports[job]}"
+    --rdzv-id="${names[job]}" scripts/demo/fleet_rank.py)
+  if ((job == 1)); then arguments+=(--zero-in-rank=3); fi
+  echo "fleet_demo: host $1: nanwatch run -- torchrun ${arguments[*]}"
+  on_host "$1"
+  # This module is what the command torchrun calls.
+  "${host[@]}" "$bin/nanwatch" run -- "$python" -m torch.distributed.run "${arguments[@]}" >"$folder/run$1" 2>&1 &
+  launchers+=($!)
+}
+send_the_rest() {
+  on_host "$1"
+  "${host[@]}" "$bin/nanwatch" forward --once --to "${urls[$1 % 2]}" --token-file "$folder/token" 2>&1 |
+    sed '/goes over plain http/d'
+}
+
+for number in 0 1 2 3; do start_daemon "$number"; done
+read -ra ports <<<"$(free_ports)"
+for number in 0 1 2 3; do start_ranks "$number"; done
+for number in 0 1 2 3; do
+  wait "${launchers[number]}" || fail "the ranks of host $number failed: $(tail -n 40 "$folder/run$number")"
 done
-for rank in 0 1 2 3; do
-  on_host "$rank"
-  "${host[@]}" "$bin/nanwatch" run -- "$python" scripts/demo/fleet_rank.py "$folder/store" >"$folder/run$rank" 2>&1 &
-  ranks+=($!)
-done
-for rank in "${ranks[@]}"; do wait "$rank" || fail "a rank failed: $(tail -n 5 "$folder"/run*)"; done
 # What is left goes out.
 kill "${daemons[@]}" && wait "${daemons[@]}" || true
 kill "${forwarders[@]}" && wait "${forwarders[@]}" || true
-for rank in 0 1 2 3; do
-  on_host "$rank"
-  "${host[@]}" "$bin/nanwatch" forward --once --to "${urls[rank % 2]}" --token-file "$folder/token" 2>&1 |
-    sed '/goes over plain http/d'
-done
+for number in 0 1 2 3; do send_the_rest "$number"; done
 
-fleet=(--fleet "${urls[1]}" --token-file "$folder/token")
-echo "fleet_demo: nanwatch report fleet-demo --fleet ${urls[1]}"
-"${hub[@]}" "$bin/nanwatch" report fleet-demo "${fleet[@]}" 2>&1 | sed '/goes over plain http/d'
+ask() {
+  echo "fleet_demo: nanwatch $* --fleet ${urls[1]}"
+  "${hub[@]}" "$bin/nanwatch" "$@" --fleet "${urls[1]}" --token-file "$folder/token" 2>&1 | sed '/goes over plain http/d'
+}
+ask ps
+for name in "${names[@]}"; do ask report "$name"; done
 if [[ -n $manager ]]; then
   echo "fleet_demo: amtool alert query --alertmanager.url=$manager"
   for _ in {1..300}; do

@@ -1,34 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fleet_rank.py STORE: one rank of a job of several hosts (RANK, WORLD_SIZE); the ranks meet at the file STORE.
+"""fleet_rank.py [--zero-in-rank R]: a rank of a training over gloo, for torchrun.
 
-Rank 3 takes the logarithm of a zero in step 4. Averaged gradients carry what comes of it to all others.
+With the option, rank R takes the logarithm of a zero in step 4. Averaged gradients carry what comes of it to all others.
 """
+import argparse
 import os
-import sys
 
 import torch
 import torch.distributed as dist
 
-RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
-
-def main():
-    dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=RANK, world_size=SIZE)
+def train(zero_in_rank):
+    rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(7)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    generator = torch.Generator().manual_seed(RANK)
+    generator = torch.Generator().manual_seed(rank)
     for step in range(8):
         optimizer.zero_grad()
         prediction = model(torch.rand(4, 8, generator=generator))
         weight = torch.ones(4, 1)
-        if RANK == 3 and step == 4:
+        if rank == zero_in_rank and step == 4:
             weight[0] = 0
         (prediction.square() * weight * torch.log(weight)).mean().add(prediction.mean()).backward()
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
-            parameter.grad /= SIZE
+            parameter.grad /= size
         optimizer.step()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--zero-in-rank", type=int, metavar="R")
+    arguments = parser.parse_args()
+    dist.init_process_group("gloo")
+    train(arguments.zero_in_rank)
     dist.destroy_process_group()
     # torch aborts where a thread of gloo's drops the last reference to a gradient while Python is ending.
     os._exit(0)

@@ -26,13 +26,16 @@ class Fleet(FleetCase):
         cls.gatherers = [Gatherer(cls.cluster, cls.folder, "--read-database", cls.cluster.connection("asker")) for _ in range(2)]
         for gatherer in cls.gatherers:
             cls.addClassCleanup(gatherer.stop)
+        # The ranks meet at it as at a store of torchrun's. It takes a free port.
+        cls.store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         cls.run_job()
 
     @classmethod
     def environment(cls, rank):
         shared = {name: value for name, value in os.environ.items() if not name.startswith("NANWATCH_")}
         return shared | {"NANWATCH_DIR": str(cls.folder / f"segments{rank}"), "NANWATCH_STATE_DIR": str(cls.folder / f"state{rank}"),
-                         "NANWATCH_JOB": JOB, "NANWATCH_OUTBOX": "1", "RANK": str(rank), "WORLD_SIZE": str(HOSTS), "OMP_WAIT_POLICY": "PASSIVE"}
+                         "NANWATCH_JOB": JOB, "NANWATCH_OUTBOX": "1", "RANK": str(rank), "WORLD_SIZE": str(HOSTS), "OMP_WAIT_POLICY": "PASSIVE",
+                         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(cls.store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
 
     @classmethod
     def run_job(cls):
@@ -42,7 +45,7 @@ class Fleet(FleetCase):
             (cls.folder / f"state{rank}").mkdir(mode=0o700)
             daemons.append(subprocess.Popen([BUILD / "bin/nanwatchd"], env=cls.environment(rank), stderr=subprocess.DEVNULL))
             await_condition(lambda r=rank: list((cls.folder / f"segments{r}").glob("daemon*.lock")), "the daemon runs")
-            ranks.append(subprocess.Popen([NANWATCH, "run", "--", sys.executable, PROGRAM, cls.folder / "store"], env=cls.environment(rank),
+            ranks.append(subprocess.Popen([NANWATCH, "run", "--", sys.executable, PROGRAM, "--zero-in-rank=3"], env=cls.environment(rank),
                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         cls.statuses = [rank.wait(300) for rank in ranks]
         for daemon in daemons:
