@@ -43,10 +43,11 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# Each host in a network of its own, joined by a bridge in another: all of it ends with the processes that hold it.
+# Each host with a name and in a network of its own, joined by a bridge in another: all of it ends with the processes
+# that hold it.
 namespaces=() hub=() address=127.0.0.1
 new_namespace() {
-  unshare -n sleep infinity 2>/dev/null &
+  unshare --net --uts sh -c "hostname $1 && exec sleep infinity" 2>/dev/null &
   namespaces+=($!)
   for _ in {1..50}; do
     [[ $(readlink /proc/$!/ns/net) != $(readlink /proc/self/ns/net) ]] && break
@@ -57,11 +58,11 @@ new_namespace() {
 }
 make_network() {
   local rank pid
-  new_namespace || return 1
+  new_namespace hub || return 1
   local in_hub=(nsenter -t "${namespaces[0]}" -n -- ip)
   "${in_hub[@]}" link add br0 type bridge && "${in_hub[@]}" addr add 10.77.0.1/24 dev br0 && "${in_hub[@]}" link set br0 up || return 1
   for rank in 0 1 2 3; do
-    new_namespace || return 1
+    new_namespace "host$rank" || return 1
     pid=${namespaces[rank + 1]}
     "${in_hub[@]}" link add "host$rank" type veth peer name eth0 netns "$pid" &&
       "${in_hub[@]}" link set "host$rank" master br0 up &&
@@ -131,7 +132,7 @@ names=(fleet-demo-healthy fleet-demo)
 # the command's own process. In TMPDIR torchrun leaves a folder behind.
 on_host() {
   host=()
-  if ((${#namespaces[@]})); then host=(nsenter -t "${namespaces[$1 + 1]}" -n -- env GLOO_SOCKET_IFNAME=eth0); fi
+  if ((${#namespaces[@]})); then host=(nsenter -t "${namespaces[$1 + 1]}" -n -u -- env GLOO_SOCKET_IFNAME=eth0); fi
   host+=(env NANWATCH_DIR="$folder/segments$1" NANWATCH_STATE_DIR="$folder/state$1" NANWATCH_JOB="${names[$1 / 2]}"
     NANWATCH_OUTBOX=1 OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE TMPDIR="$folder")
 }
