@@ -22,8 +22,8 @@ bool IsLoaded(const StepClock& clock, const Origin& origin) {
   return origin.IsExternal() && lasting && IsOfFirstIteration(clock, origin);
 }
 
-bool IsOutsideModules(const Site* site, std::string_view op) {
-  return site != nullptr && site->op() == op && site->layer().empty();
+bool IsOpOutsideModules(const Site* site, std::string_view op) {
+  return site != nullptr && site->op() == op && IsOutsideModules(*site);
 }
 
 bool IsWithoutGradients(const Record* record) {
@@ -38,15 +38,16 @@ bool IsCarriedNameless(const StepClock& clock, const std::vector<ValueNode>& nod
                        const Origin& origin) {
   if (!origin.CameInNameless() || origin.site == nullptr) return false;
   if (!IsOfFirstIteration(clock, origin)) return false;
-  const bool is_of_numpy = IsOutsideModules(origin.site, "aten::lift_fresh");
-  if (is_of_numpy || IsOutsideModules(origin.site, "aten::set_")) {
+  const bool is_of_numpy = IsOpOutsideModules(origin.site, "aten::lift_fresh");
+  if (is_of_numpy || IsOpOutsideModules(origin.site, "aten::set_")) {
     return std::any_of(nodes.begin(), nodes.end(), [&](const ValueNode& node) {
-      return node.origin == index && IsOutsideModules(node.site, "aten::copy_") &&
+      return node.origin == index && IsOpOutsideModules(node.site, "aten::copy_") &&
              (!is_of_numpy || IsWithoutGradients(node.record));
     });
   }
-  return IsOutsideModules(origin.site, "aten::copy_") ||
-         IsOutsideModules(origin.site, "aten::cat") || IsOutsideModules(origin.site, "aten::clone");
+  return IsOpOutsideModules(origin.site, "aten::copy_") ||
+         IsOpOutsideModules(origin.site, "aten::cat") ||
+         IsOpOutsideModules(origin.site, "aten::clone");
 }
 
 // In tensors of as many elements, some of them finite.
@@ -66,8 +67,8 @@ bool HasSameRange(const RecordTensor& a, const RecordTensor& b) {
 // when the parameter was first read. A buffer may have been read by the op that wrote it anew, as
 // running statistics are: the same elements are bad.
 bool IsGivenNameless(const StepClock& clock, const Origin& origin, const Origin& loaded) {
-  const bool is_of_numpy = IsOutsideModules(origin.site, "aten::lift_fresh");
-  const bool is_of_file = IsOutsideModules(origin.site, "aten::set_");
+  const bool is_of_numpy = IsOpOutsideModules(origin.site, "aten::lift_fresh");
+  const bool is_of_file = IsOpOutsideModules(origin.site, "aten::set_");
   if (!origin.CameInNameless() || (!is_of_numpy && !is_of_file)) return false;
   if (origin.record == nullptr || origin.record->value().outputs().empty()) return false;
   if (loaded.record == nullptr || loaded.source == nullptr) return false;
@@ -90,7 +91,7 @@ bool IsGivenNameless(const StepClock& clock, const Origin& origin, const Origin&
 
 // Copied into a parameter of a model that has not been called: it has no name yet.
 bool IsCopiedIntoNameless(const ValueNode& node) {
-  return IsOutsideModules(node.site, "aten::copy_") && WroteParameter(node.record) &&
+  return IsOpOutsideModules(node.site, "aten::copy_") && WroteParameter(node.record) &&
          node.record->value().param().empty();
 }
 

@@ -51,7 +51,7 @@ bool IsOfBuffer(const Origin& origin, const ValueNode& consumer) {
   constexpr uint32_t kLoads =
       wire::ValueRecord::kWroteBuffer | wire::ValueRecord::kWithoutGradients;
   return origin.site->op() == "aten::set_" && consumer.site->op() == "aten::copy_" &&
-         consumer.site->layer().empty() && (value.flags() & kLoads) == kLoads &&
+         IsOutsideModules(*consumer.site) && (value.flags() & kLoads) == kLoads &&
          !value.param().empty();
 }
 
@@ -216,10 +216,11 @@ void AddDoubts(const Lineage& lineage, const Origin& origin, StateRead state, co
   }
 }
 
-// The layer of a parameter or buffer is the module that holds it, whoever read it first.
+// The layer of a parameter or buffer is the module that holds it, whoever read it first. So is that
+// of an op outside any module that writes to one.
 void NameLayerOfHeld(std::string_view kind, Finding& finding) {
   const bool held_by_module = kind == "parameter" || kind == "buffer";
-  if (!held_by_module && (!finding.layer().empty() || finding.param().empty())) return;
+  if (!held_by_module && (!IsOutsideModules(finding) || finding.param().empty())) return;
   const std::string module(ModuleOfParameter(finding.param()));
   if (module == finding.layer() || module.empty()) return;
   finding.set_layer(module);

@@ -289,7 +289,7 @@ bool ReachLog::IsMetric(const EscapeFact& escape, int node) const {
     if (without_gradients && !off)
       return in_module && !values_.origins()[values_.node(node).origin].IsMask();
     without_gradients |= off;
-    in_module |= !site->layer_type().empty() && IsIn(site, wire::Phase::kForward);
+    in_module |= !IsOutsideModules(*site) && IsIn(site, wire::Phase::kForward);
   }
   return without_gradients;
 }

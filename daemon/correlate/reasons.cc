@@ -10,6 +10,7 @@
 #include "daemon/correlate/finding.h"
 #include "daemon/correlate/origin_finding.h"
 #include "daemon/correlate/reason_words.h"
+#include "daemon/correlate/wire_facts.h"
 #include "daemon/correlate/wire_names.h"
 
 namespace nanwatch {
@@ -225,6 +226,13 @@ class ReasonWriter {
   Explanation& explanation_;
 };
 
+std::string PlaceOf(const Finding& finding) {
+  if (IsOutsideModules(finding)) return "outside any module";
+  // The outermost module has no path of its own.
+  return finding.layer().empty() ? "the whole model (" + finding.layer_type() + ")"
+                                 : finding.layer();
+}
+
 }  // namespace
 
 std::string NameOf(const Finding& finding) {
@@ -234,7 +242,7 @@ std::string NameOf(const Finding& finding) {
   };
   add(finding.op());
   add(finding.param());
-  add(finding.layer().empty() ? "outside any module" : finding.layer());
+  add(PlaceOf(finding));
   add(finding.phase());
   add(finding.step() < 0 ? "step unknown" : "step " + std::to_string(finding.step()));
   return "record " + std::to_string(finding.ticket()) + " (" + what + ")";

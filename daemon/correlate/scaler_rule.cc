@@ -85,12 +85,13 @@ class ScalerRule {
   }
 
  private:
-  // The root was bad only because the scale made it so: loss * scale, from a finite loss.
+  // The root was bad only because the scale made it so: loss * scale, from a finite loss. A module's
+  // own product is no scale.
   bool IsScaling(const ReachEvent& event) const {
     if (event.origin < 0 || event.node < 0) return false;
     const Origin& origin = origins_[static_cast<size_t>(event.origin)];
     return origin.node == event.node && origin.site != nullptr && Scales(origin.site->op()) &&
-           origin.finding_class == wire::FindingClass::kProduce && origin.site->layer().empty();
+           origin.finding_class == wire::FindingClass::kProduce && IsOutsideModules(*origin.site);
   }
 
   bool IsExcusable(const ReachEvent& event) const {

@@ -148,7 +148,7 @@ ValueGraph::Best ValueGraph::OriginOfClass(const Record& record, int index) {
 // is a constant as any other. One of -Inf alone may be multiplied together, unless the same line
 // has made something else.
 bool ValueGraph::IsScaled(const ValueNode& node) const {
-  return ScalesInPlace(node) && node.site->layer_type().empty() && !node.site->source().empty() &&
+  return ScalesInPlace(node) && IsOutsideModules(*node.site) && !node.site->source().empty() &&
          scaled_at_.contains(node.site->source());
 }
 

@@ -24,6 +24,13 @@ namespace nanwatch {
   return site != nullptr && site->phase() == static_cast<uint32_t>(phase);
 }
 
+// Of a Site or a Finding. The outermost module has a type and no name; a module whose type is not
+// known (a full table of names) has a name and no type.
+template <typename Place>
+[[nodiscard]] bool IsOutsideModules(const Place& place) {
+  return place.layer().empty() && place.layer_type().empty();
+}
+
 [[nodiscard]] inline bool Has(uint32_t flags, uint32_t flag) { return (flags & flag) != 0; }
 
 [[nodiscard]] inline uint64_t BadIn(const RecordTensor& tensor) {

@@ -403,15 +403,20 @@ TEST(KnownPrograms, EarliestOfSeveralProducersIsTheOrigin) {
   EXPECT_EQ(verdict.incidents(0).origin().layer(), "prob");
 }
 
-// `op` met a bad tensor before any module was called; then a layer's weight is found bad.
-RunBuilder WithBadWeightAfter(const std::string& op) {
-  RunBuilder run;
-  run.Value(1).External(op).Phase(wire::Phase::kOther).FromOutside(wire::Target::kInputData, "");
+// As value 2.
+void AddBadWeight(RunBuilder& run) {
   run.Value(2)
       .Propagate("aten::addmm")
       .At("2")
       .FromOutside(wire::Target::kParameter, "2.weight")
       .Nan();
+}
+
+// `op` met a bad tensor before any module was called; then a layer's weight is found bad.
+RunBuilder WithBadWeightAfter(const std::string& op) {
+  RunBuilder run;
+  run.Value(1).External(op).Phase(wire::Phase::kOther).FromOutside(wire::Target::kInputData, "");
+  AddBadWeight(run);
   return run;
 }
 
@@ -440,6 +445,73 @@ TEST(KnownPrograms, BatchThatIsBadBesideALoadedParameterIsToldByItself) {
   RunBuilder run = WithBadWeightAfter("aten::set_");
   run.Pass(3).Root(2);
   EXPECT_EQ(Correlate({run.Build()}).incidents_size(), 2);
+}
+
+// A batch that forward copies is none of the checkpoint, in the outermost module neither.
+TEST(KnownPrograms, BatchThatAModuleCopiesBesideALoadedParameterIsToldByItself) {
+  const auto incidents_with = [](const char* op, const std::string& layer,
+                                 const std::string& type) {
+    RunBuilder run;
+    run.Value(1).External(op).At(layer, type).FromOutside(wire::Target::kInputData, "").Nan();
+    AddBadWeight(run);
+    run.Pass(3).Root(2);
+    return Correlate({run.Build()}).incidents_size();
+  };
+  for (const char* op : {"aten::copy_", "aten::cat", "aten::clone"}) {
+    EXPECT_EQ(incidents_with(op, "block", "Block"), 2) << op;
+    EXPECT_EQ(incidents_with(op, "", "Net"), 2) << op;
+    EXPECT_EQ(incidents_with(op, "", ""), 1) << op;
+  }
+}
+
+// torch.load makes it, and the module keeps it in memory of its own.
+TEST(KnownPrograms, BatchOfAFileThatAModuleCopiesIsNoLoadedParameter) {
+  const auto incidents_with = [](const std::string& layer, const std::string& type) {
+    RunBuilder run = WithBadWeightAfter("aten::set_");
+    run.Value(3).Propagate("aten::copy_").At(layer, type).From(1).Nan();
+    run.Pass(4).Root(2);
+    return Correlate({run.Build()}).incidents_size();
+  };
+  EXPECT_EQ(incidents_with("block", "Block"), 2);
+  EXPECT_EQ(incidents_with("", "Net"), 2);
+  EXPECT_EQ(incidents_with("", ""), 1);
+}
+
+TEST(KnownPrograms, BatchOfAFileThatAModuleCopiesIntoItsBufferIsNoLoadedBuffer) {
+  const auto origin_with = [](const std::string& layer, const std::string& type) {
+    RunBuilder run;
+    run.Value(1).External("aten::set_").Phase(wire::Phase::kOther).Nan();
+    run.Value(2)
+        .Propagate("aten::copy_")
+        .At(layer, type)
+        .From(1)
+        .WroteBuffer("block.memory")
+        .WithoutGradients()
+        .Nan();
+    run.Value(3).Propagate("aten::addmm").At("fc", "Linear").From(2).Nan();
+    run.Pass(4).Root(3);
+    return Correlate({run.Build()}).incidents(0).origin();
+  };
+  for (const auto& [layer, type] : {std::pair("block", "Block"), std::pair("", "Net")}) {
+    EXPECT_EQ(origin_with(layer, type).kind(), "input_data") << type;
+    EXPECT_EQ(origin_with(layer, type).op(), "aten::addmm") << type;
+  }
+  EXPECT_EQ(origin_with("", "").kind(), "buffer");
+  EXPECT_EQ(origin_with("", "").param(), "block.memory");
+}
+
+// `self.fc.weight.div_(0)` in a forward: the op belongs to the module that runs it.
+TEST(KnownPrograms, OpThatSpoilsAnotherModulesParameterIsOfTheModuleThatRunsIt) {
+  const auto origin_with = [](const std::string& layer, const std::string& type) {
+    RunBuilder run;
+    run.Value(1).Produce("aten::div_").At(layer, type).WroteParameter("fc.weight").Nan();
+    run.Pass(2).Root(1);
+    return Correlate({run.Build()}).incidents(0).origin();
+  };
+  EXPECT_EQ(origin_with("block", "Block").layer(), "block");
+  EXPECT_EQ(origin_with("", "Net").layer(), "");
+  EXPECT_EQ(origin_with("", "Net").layer_type(), "Net");
+  EXPECT_EQ(origin_with("", "").layer(), "fc");
 }
 
 }  // namespace

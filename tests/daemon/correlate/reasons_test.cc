@@ -92,6 +92,19 @@ TEST(Reasons, SayWhetherFiniteInputsWereSeenOrTakenForGranted) {
               ElementsAre(HasSubstr("are assumed to have been finite")));
 }
 
+TEST(Reasons, CallTheOutermostModuleByItsType) {
+  const auto origin_text = [](const std::string& layer, const std::string& type) {
+    RunBuilder run;
+    run.Value(1).Produce("aten::sqrt").At(layer, type).Nan();
+    return Texts(Explained(run), "origin");
+  };
+  EXPECT_THAT(origin_text("", "Net"),
+              ElementsAre(HasSubstr("record 1 (aten::sqrt, the whole model (Net), forward, ")));
+  EXPECT_THAT(origin_text("fc", ""), ElementsAre(HasSubstr("record 1 (aten::sqrt, fc, forward, ")));
+  EXPECT_THAT(origin_text("", ""),
+              ElementsAre(HasSubstr("record 1 (aten::sqrt, outside any module, forward, ")));
+}
+
 TEST(Reasons, NameTheBatchThatWasBadFromTheStart) {
   RunBuilder run;
   run.Value(1).External("aten::mm").FromOutside(wire::Target::kInputData, "").Nan();

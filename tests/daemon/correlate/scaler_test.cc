@@ -116,6 +116,21 @@ TEST(Scaler, LossThatOnlyTheScaleMadeInfiniteIsExpected) {
   EXPECT_EQ(Correlate({run.Build()}).verdict(), "expected");
 }
 
+// half * 65504 as the last op of a forward is no scale.
+TEST(Scaler, LossThatAModulesOwnProductMadeInfiniteIsNotExcused) {
+  const auto verdict_of = [](const std::string& layer, const std::string& type) {
+    RunBuilder run;
+    run.Value(1).Produce("aten::mul").At(layer, type).PosInf();
+    run.Value(2).Propagate("aten::mul").Backward("MulBackward0").From(1).PosInf();
+    run.Pass(3).Root(1).Leaf("fc.weight", 2);
+    run.ScalerSkip(4, 65536, 1);
+    return Correlate({run.Build()}).verdict();
+  };
+  EXPECT_EQ(verdict_of("head", "Head"), "anomaly");
+  EXPECT_EQ(verdict_of("", "Net"), "anomaly");
+  EXPECT_EQ(verdict_of("", ""), "expected");
+}
+
 TEST(Scaler, ValueMadeInForwardIsNotExcusedBySkipping) {
   RunBuilder run;
   run.Value(1).Produce("aten::pow").At("mlps.1").Step(4).PosInf();
