@@ -6,8 +6,9 @@
 //
 // A rule is a list of fields with globs. All fields must match the origin of an incident, and one
 // matching rule is enough. Rules are separated by ';' or a newline. A '#' at the start of a word
-// begins a comment that ends with the line. `""` is the empty text: a layer outside any module. A
-// value cannot contain blanks; names of ops, layers and patterns have none.
+// begins a comment that ends with the line. `""` is the empty text: the layer of the outermost
+// module, and of what runs outside any. A value cannot contain blanks; names of ops, layers and
+// patterns have none.
 //
 // A rule that does not parse is skipped and reported, never guessed: half a rule would excuse more
 // than its author meant. The same goes for a phase, class or pattern that does not exist, because

@@ -218,10 +218,11 @@ std::string BufferName(const Incident& incident) {
 }
 
 std::string SiteText(const Finding& origin) {
+  const std::string place = Place(origin);
   if (origin.kind() == "input_data")
     return std::string(origin.phase() == "backward" ? "a gradient or a saved tensor"
                                                     : "the input batch") +
-           (origin.layer().empty() ? "" : ", into " + Place(origin));
+           (place.empty() ? "" : ", into " + place);
   const bool nameless = origin.op().empty() && !origin.param().empty();
   if (nameless) return "parameter " + Shorten(Printable(origin.param()), kLayerColumnsMax);
   if (origin.kind() == "parameter" || origin.kind() == "buffer" || origin.kind() == "optimizer") {
@@ -234,7 +235,6 @@ std::string SiteText(const Finding& origin) {
   }
   std::string where = origin.phase().empty() ? "other" : Printable(origin.phase());
   if (origin.recompute()) where += " (recomputed)";
-  const std::string place = Place(origin);
   if (!place.empty()) return where + ", " + place;
   if (!origin.param().empty()) return where + ", parameter " + Printable(origin.param());
   return where + ", outside any module";

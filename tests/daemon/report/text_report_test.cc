@@ -700,6 +700,16 @@ TEST(TextReport, TheOutermostModuleHasAName) {
   EXPECT_THAT(report, HasSubstr("forward, the whole model (Net)"));
 }
 
+TEST(TextReport, BatchThatTheOutermostModuleReadsIsIntoIt) {
+  Finding origin;
+  origin.set_kind("input_data");
+  EXPECT_THAT(Unwrapped(TextReport(OfOrigin(origin), TextOptions())),
+              HasSubstr("step 3, the input batch already in the batch"));
+  origin.set_layer_type("Net");
+  EXPECT_THAT(Unwrapped(TextReport(OfOrigin(origin), TextOptions())),
+              HasSubstr("the input batch, into the whole model (Net)"));
+}
+
 TEST(TextReport, UpdatesThatTheScalerSkippedAreCountedBesideTheStep) {
   Finding origin;
   EXPECT_THAT(TextReport(OfOrigin(origin), TextOptions()), Not(HasSubstr("iteration")));
