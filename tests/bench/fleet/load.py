@@ -3,7 +3,7 @@
 """A fleet of 1,000 hosts against two gatherers and a PostgreSQL of their own: steady load, then a storm. None lost, none doubled.
 
 One process plays all daemons' forwarders, by events. Each has eight ranks and a connection, sends a request with a row of each rank when its
-time has come, and repeats what is not acknowledged. What a row waits is counted from when it was due to be sent, not from when it was, until
+time has come, and repeats what is not acknowledged. Each request asks whether the newest row is still there, as a forwarder's does. What a row waits is counted from when it was due to be sent, not from when it was, until
 the answer, which means that it is committed and can be queried.
 
 In the storm all have rows waiting, and send them as forwarders do: conclusions first, then states, then the others, at most 2,000 a request.
@@ -12,6 +12,7 @@ In the storm all have rows waiting, and send them as forwarders do: conclusions 
 """
 import argparse
 import asyncio
+import contextlib
 import os
 import pathlib
 import random
@@ -45,7 +46,8 @@ class Template:
     _DAEMON = 0xfffffff
 
     def __init__(self, kinds):
-        now_ns = time.time_ns()
+        self._at_ns = now_ns = time.time_ns()
+        self._fact = max(i for i, kind in enumerate(kinds) if kind != otlp.RUN)  # no state: they are replaced
         marks = [FIRST_SEQUENCE + (1 << 20) + i for i in range(len(kinds))]
         records = []
         for i, (kind, mark) in enumerate(zip(kinds, marks)):
@@ -64,17 +66,21 @@ class Template:
             body = body.replace(run_name(self._DAEMON, rank).encode(), run_name(daemon, rank).encode())
         for name in (daemon_name, job_name):
             body = body.replace(name(self._DAEMON).encode(), name(daemon).encode())
-        return Filled(bytearray(body), self._places)
+        return Filled(bytearray(body), self._places, otlp.held(self._fact, daemon=daemon_name(daemon), at_ns=self._at_ns))
 
 
 class Filled:
-    def __init__(self, body, places):
+    def __init__(self, body, places, held):
         self._body, self._places = body, places
+        [(self._header, text)] = held.items()
+        self._daemon, fact, self._at_ns = text.split()
+        self._fact = int(fact)
 
     def filled(self, first):
+        """A body, and the header that asks for one of its rows later."""
         for i, place in enumerate(self._places):
             self._body[place:place + 4] = four_bytes(first + i)
-        return bytes(self._body)
+        return bytes(self._body), f"{self._header}: {self._daemon} {first + self._fact} {self._at_ns}\r\n".encode()
 
 
 def daemon_name(number):
@@ -92,7 +98,7 @@ class Daemon(asyncio.Protocol):
         self.number, self._ports = number, ports
         self.sequence = FIRST_SEQUENCE
         self._transport = self._answer = None
-        self._data = b""
+        self._data = self._held = b""
 
     def data_received(self, data):
         self._data += data
@@ -103,33 +109,37 @@ class Daemon(asyncio.Protocol):
             if b"connection: close" in head.lower():
                 self._transport.close()
             if self._answer and not self._answer.done():
-                self._answer.set_result((status, body))
+                self._answer.set_result((status, body, b"nanwatch-held-row: missing" in head))
 
     def connection_lost(self, _):
         self._transport = None
         if self._answer and not self._answer.done():
-            self._answer.set_result((0, b""))
+            self._answer.set_result((0, b"", False))
 
     async def ask(self, body):
         if self._transport is None or self._transport.is_closing():
             await asyncio.get_running_loop().create_connection(lambda: self, "127.0.0.1", self._ports[self.number % len(self._ports)])
         self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(b"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + TOKEN.encode() +
-                              b"\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        self._transport.write(b"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + TOKEN.encode() + b"\r\n" + self._held +
+                              b"Content-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         return await self._answer
 
     def connection_made(self, transport):
         self._transport = transport
 
-    async def deliver(self, body, counts):
+    async def deliver(self, request, counts):
         """Until it is acknowledged."""
         pause = 0.25
+        body, held = request
         while True:
             try:
-                status, answer = await self.ask(body)
+                status, answer, is_missing = await self.ask(body)
             except OSError:
-                status, answer = 0, b""
+                status, answer, is_missing = 0, b"", False
+            if is_missing:
+                raise SystemExit("a row that was acknowledged is missing")
             if status == 200 and not answer:
+                self._held = held
                 return
             counts[status] = counts.get(status, 0) + 1
             await asyncio.sleep(pause * random.uniform(0.5, 1))
@@ -241,18 +251,16 @@ def main():
         raise SystemExit(MISSING)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard) if hard > soft else (soft, hard))
-    cluster = Cluster()
-    try:
+    with contextlib.ExitStack() as ending:
+        cluster = Cluster()
+        ending.callback(cluster.close)
         cluster.make_fleet()
-        with tempfile.TemporaryDirectory() as folder:
-            gatherers = [Gatherer(cluster, pathlib.Path(folder)) for _ in range(2)]
-            print(f"{options.daemons:,} daemons with {RANKS} ranks, two gatherers; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
-            asyncio.run(play_all([gatherer.port for gatherer in gatherers], options, cluster,
-                                 Processors(cluster, gatherers)))
-            for gatherer in gatherers:
-                gatherer.stop()
-    finally:
-        cluster.close()
+        folder = pathlib.Path(ending.enter_context(tempfile.TemporaryDirectory()))
+        gatherers = [Gatherer(cluster, folder) for _ in range(2)]
+        for gatherer in gatherers:
+            ending.callback(gatherer.stop)
+        print(f"{options.daemons:,} daemons with {RANKS} ranks, two gatherers; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
+        asyncio.run(play_all([gatherer.port for gatherer in gatherers], options, cluster, Processors(cluster, gatherers)))
 
 
 if __name__ == "__main__":
