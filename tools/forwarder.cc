@@ -62,7 +62,7 @@ Forwarder::Forwarder(Options options, Send send, const Clock& clock, Report repo
       random_(options_.seed),
       sent_(ReadSent(options_.state_dir)),
       refused_(ReadRefused(options_.state_dir)),
-      held_(ReadHeld(options_.state_dir)) {
+      marks_(ReadMarks(options_.state_dir)) {
   if (!IsSentDamaged(options_.state_dir)) return;
   report_(SentPath(options_.state_dir) +
           " is damaged: all that the outbox holds is sent again, and its receiver knows what it "
@@ -77,7 +77,9 @@ uint64_t Forwarder::Step() {
     return kNoOutboxNs;
   }
   if (!sent_is_written_) WriteSentFile();
-  if (IsToSendAgain()) SendAgain();
+  if (is_going_back_ || IsToGoBack()) {
+    if (Status back = GoBack(); !back.ok()) return TryLater(back, 0);
+  }
   const Result<int64_t> change = outbox_->ChangeCounter();
   if (change.ok() && seen_change_ == *change) return NothingWaits();
   ReportLoss();
@@ -97,9 +99,8 @@ uint64_t Forwarder::Step() {
 // Once all of an outbox that the daemon left is sent, it is as if there were none. A damaged marker is
 // no reason to keep rows, only to say so.
 uint64_t Forwarder::NothingWaits() {
-  if (again_at_ns_ && !again_for_ns_) again_for_ns_ = clock_.monotonic_ns() - *again_at_ns_;
-  AskForHeld();
-  if (IsToSendAgain()) return 0;
+  AskNowAndThen();
+  if (IsToGoBack()) return 0;
   if (IsOutboxDamage(kept_)) {
     kept_ =
         Status(ErrorKind::kNotFound,
@@ -144,41 +145,54 @@ bool Forwarder::IsDue(const std::vector<FleetRow>& rows) const {
 }
 
 Result<HttpReply> Forwarder::Request(const std::vector<FleetRow>& rows) {
+  const uint64_t now_ns = clock_.real_ns();
+  if (!marks_.empty() && now_ns - marks_.back().at_real_ns > kSentMarksKeptNs) marks_.clear();
   HttpHeaders headers;
-  if (held_) headers.emplace_back(kHeldRowHeader, ToText(*held_));
+  if (!marks_.empty()) headers.emplace_back(kHeldRowHeader, ToText(marks_.back().row));
   return send_(EncodeLogs(rows, options_.host), headers);
 }
 
-// Where it is time to. What does not answer now will another time.
-void Forwarder::AskForHeld() {
-  const uint64_t now_ns = clock_.monotonic_ns();
-  if (!held_ || (asked_at_ns_ && now_ns - *asked_at_ns_ < kForwardAskNs)) return;
-  asked_at_ns_ = now_ns;
+Result<bool> Forwarder::IsNewestThere() {
   const Result<HttpReply> reply = Request({});
-  if (reply.ok() && reply->status == 200 && SaysThatHeldIsMissing(*reply)) is_held_missing_ = true;
+  if (!reply.ok()) return reply.status();
+  if (reply->status != 200 || !IsOfAGatherer(*reply))
+    return Status(ErrorKind::kIo, fmt::format("it answers {}", reply->status));
+  return !SaysThatHeldIsMissing(*reply);
 }
 
-bool Forwarder::IsToSendAgain() const {
-  if (!is_held_missing_ || !again_at_ns_) return is_held_missing_;
-  return again_for_ns_ &&
-         clock_.monotonic_ns() - *again_at_ns_ >=
-             *again_for_ns_ + std::max(kForwardAgainNs, kForwardAgainFactor * *again_for_ns_);
+// What does not answer now will another time.
+void Forwarder::AskNowAndThen() {
+  const uint64_t now_ns = clock_.monotonic_ns();
+  if (marks_.empty() || (asked_at_ns_ && now_ns - *asked_at_ns_ < kForwardAskNs)) return;
+  asked_at_ns_ = now_ns;
+  const Result<bool> is_there = IsNewestThere();
+  if (is_there.ok() && !*is_there) is_newest_missing_ = true;
 }
 
-void Forwarder::SendAgain() {
+// Hosts whose gatherers write to different databases would do nothing else.
+bool Forwarder::IsToGoBack() const {
+  return is_newest_missing_ &&
+         (!went_back_at_ns_ || clock_.monotonic_ns() - *went_back_at_ns_ >= kForwardAgainNs);
+}
+
+// Not ok: nobody answers, and it goes on from there.
+Status Forwarder::GoBack() {
+  is_going_back_ = true;
+  for (; !marks_.empty(); marks_.pop_back()) {
+    const Result<bool> is_there = IsNewestThere();
+    if (!is_there.ok()) return is_there.status();
+    if (*is_there) break;
+  }
   report_(
       "the gatherer's database lacks rows that it had taken: it was restored from a backup, or is "
-      "another one; all that the outbox still has is sent again");
-  ++times_again_;
-  again_at_ns_ = clock_.monotonic_ns();
-  again_for_ns_.reset();
-  is_held_missing_ = false;
-  sent_ = {};
-  // They will be refused again, and counted.
-  refused_ = {};
-  held_.reset();
+      "another one; they are sent again, as far as the outbox still has them");
+  is_going_back_ = is_newest_missing_ = false;
+  went_back_at_ns_ = clock_.monotonic_ns();
+  ++times_back_;
+  sent_ = marks_.empty() ? SentUpTo{} : marks_.back().up_to;
   seen_change_.reset();
   WriteSentFile();
+  return Status();
 }
 
 uint64_t Forwarder::SendRows(const std::vector<FleetRow>& rows) {
@@ -201,7 +215,7 @@ uint64_t Forwarder::Acknowledge(const std::vector<FleetRow>& rows, const HttpRep
   failures_ = 0;
   trouble_ = Status();
   taken_at_real_ns_ = clock_.real_ns();
-  is_held_missing_ |= SaysThatHeldIsMissing(reply);
+  is_newest_missing_ |= SaysThatHeldIsMissing(reply);
   // The others are there, and known again when they come with fewer.
   if (answer->rejected > 0 && answer->rejected < rows.size()) {
     rows_max_ = rows.size() / 2;
@@ -211,13 +225,10 @@ uint64_t Forwarder::Acknowledge(const std::vector<FleetRow>& rows, const HttpRep
     CountRejected(rows, answer->reason);
   } else {
     acknowledged_ += rows.size();
-    // One that is missing stays the one that is asked for, until all is sent again.
-    if (IsOfAGatherer(reply) && !is_held_missing_) {
-      held_ = NameOf(LastFact(rows));
-      asked_at_ns_ = clock_.monotonic_ns();
-    }
   }
   PassOver(rows);
+  if (answer->rejected == 0 && IsOfAGatherer(reply)) MarkNewest(rows);
+  WriteSentFile();
   rows_max_ = std::min(kForwardRowsMax, rows_max_ * 2);
   return 0;
 }
@@ -230,6 +241,7 @@ uint64_t Forwarder::Refused(const std::vector<FleetRow>& rows, const HttpReply& 
   }
   CountRejected(rows, FirstLine(reply.body));
   PassOver(rows);
+  WriteSentFile();
   return 0;
 }
 
@@ -263,11 +275,17 @@ void Forwarder::PassOver(const std::vector<FleetRow>& rows) {
     uint64_t& lane = sent_[static_cast<size_t>(LaneOf(row.kind))];
     lane = std::max(lane, row.sequence);
   }
-  WriteSentFile();
+}
+
+// One that is missing stays the newest, until it is gone back.
+void Forwarder::MarkNewest(const std::vector<FleetRow>& rows) {
+  if (is_newest_missing_) return;
+  AddMark(marks_, {.at_real_ns = clock_.real_ns(), .up_to = sent_, .row = NameOf(LastFact(rows))});
+  asked_at_ns_ = clock_.monotonic_ns();
 }
 
 void Forwarder::WriteSentFile() {
-  const Status written = WriteSent(options_.state_dir, sent_, refused_, held_);
+  const Status written = WriteSent(options_.state_dir, sent_, refused_, marks_);
   // They will be sent again by whoever comes after us, and known there.
   if (!written.ok() && sent_is_written_) report_(written.message());
   sent_is_written_ = written.ok();
@@ -306,7 +324,7 @@ std::string Forwarder::Metrics() {
   add("rows_acknowledged_total", "counter", "Rows that were taken", number(acknowledged_));
   add("rows_refused_total", "counter", "Rows that were refused for good", number(rejected_));
   add("sent_again_total", "counter",
-      "Times that all was sent again, because a database lacked what it had", number(times_again_));
+      "Times that rows were sent again because a database lacked what it had", number(times_back_));
   add("requests_failed_total", "counter", "Requests without an answer that counts",
       number(requests_failed_));
   add("rows_lost", "gauge", "Rows and records that the outbox had no room for, steps not counted",

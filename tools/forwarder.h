@@ -15,8 +15,9 @@
 // A gatherer's database may lack later what was acknowledged: it was restored from a backup, a
 // replica took over, or --to names another one. So each request asks whether the newest row that
 // was acknowledged is still there, and every five minutes there is a request for that alone. If it
-// is not, all that the outbox still has is sent again (outbox_options.h says how long that is). A
-// Collector cannot answer that.
+// is not, earlier ones are asked for, and all that was sent after the newest that is there is sent
+// again, as far as the outbox still has it (outbox_options.h). A row that was acknowledged more
+// than a day ago is not asked for: a fleet lets go of what is old. A Collector cannot answer that.
 //
 // One thread. The clock and the way to the gatherer are given, for tests.
 #pragma once
@@ -40,10 +41,7 @@ inline constexpr uint64_t kForwardGatherNs = 1'000'000'000;  // that rows wait w
 inline constexpr uint64_t kForwardPauseNs = 500'000'000;     // after the first failure, about
 inline constexpr uint64_t kForwardPauseMaxNs = 60'000'000'000;
 inline constexpr uint64_t kForwardAskNs = 300'000'000'000;  // between questions while nothing waits
-// After all was sent again, until that may be necessary once more; and so many times as long as it
-// took. Hosts whose gatherers write to different databases would do nothing else.
-inline constexpr uint64_t kForwardAgainNs = 5'000'000'000;
-inline constexpr uint64_t kForwardAgainFactor = 3;
+inline constexpr uint64_t kForwardAgainNs = 5'000'000'000;  // between two times that it goes back
 inline constexpr size_t kForwardRowsMax = 2'000;
 inline constexpr size_t kForwardBytesMax = size_t{4} << 20;
 
@@ -79,15 +77,17 @@ class Forwarder {
   Status OpenOutbox();
   uint64_t NothingWaits();
   [[nodiscard]] Result<HttpReply> Request(const std::vector<FleetRow>& rows);
-  void AskForHeld();
-  [[nodiscard]] bool IsToSendAgain() const;
-  void SendAgain();
+  [[nodiscard]] Result<bool> IsNewestThere();
+  void AskNowAndThen();
+  [[nodiscard]] bool IsToGoBack() const;
+  [[nodiscard]] Status GoBack();
   uint64_t SendRows(const std::vector<FleetRow>& rows);
   uint64_t Acknowledge(const std::vector<FleetRow>& rows, const HttpReply& reply);
   uint64_t Refused(const std::vector<FleetRow>& rows, const HttpReply& reply);
   uint64_t NotAnswered(const std::vector<FleetRow>& rows, const HttpReply& reply);
   uint64_t TryLater(const Status& why, uint64_t at_least_ns);
   void PassOver(const std::vector<FleetRow>& rows);
+  void MarkNewest(const std::vector<FleetRow>& rows);
   void WriteSentFile();
   void ReportLoss();
   void CountRejected(const std::vector<FleetRow>& rows, const std::string& why);
@@ -103,11 +103,11 @@ class Forwarder {
   uint64_t outbox_inode_ = 0;
   SentUpTo sent_;
   RefusedRows refused_;
-  std::optional<HeldRow> held_;
-  std::optional<uint64_t> asked_at_ns_;   // whether it is there
-  bool is_held_missing_ = false;          // and what came before it may be, too
-  std::optional<uint64_t> again_at_ns_;   // since when all was to be sent again
-  std::optional<uint64_t> again_for_ns_;  // how long that took; empty: it goes on
+  SentMarks marks_;
+  std::optional<uint64_t> asked_at_ns_;  // whether the newest of them is there
+  bool is_newest_missing_ = false;       // and what came before it may be, too
+  bool is_going_back_ = false;
+  std::optional<uint64_t> went_back_at_ns_;
   bool sent_is_written_ = true;
   Status kept_;                         // kNotFound: the daemon writes no more of it
   std::optional<int64_t> seen_change_;  // nothing waited when the database was at this count
@@ -120,7 +120,7 @@ class Forwarder {
   uint64_t acknowledged_ = 0;
   uint64_t rejected_ = 0;
   uint64_t requests_failed_ = 0;
-  uint64_t times_again_ = 0;
+  uint64_t times_back_ = 0;
   uint64_t taken_at_real_ns_ = 0;  // when rows were taken last
 };
 

@@ -4,8 +4,8 @@
 // are committed. Only a sender can know: so it names, with each request, the newest row that was
 // acknowledged to it, and hears when that row is not there.
 //
-// One row will do. A sender has one request at a time, so a database that has the row has all that
-// was acknowledged before it.
+// One row will do. A sender has one request at a time, so a database that has the row has what was
+// acknowledged before it.
 #pragma once
 
 #include <cstdint>

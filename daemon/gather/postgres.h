@@ -38,7 +38,8 @@ class FleetWriter {
  public:
   virtual ~FleetWriter() = default;
   // One transaction for all, committed when it returns ok. Those of `held` that were not there
-  // before it are missing; a tenant does not hear that of daemons of others.
+  // before it are missing; a tenant does not hear that of daemons of others, and nobody does where
+  // the schema is older than version 5.
   virtual Status Write(std::span<const FleetRow> rows, std::span<const HeldRow> held,
                        WriteCounts& counts) = 0;
 };

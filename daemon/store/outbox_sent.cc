@@ -5,15 +5,17 @@
 #include <cstdio>
 #include <fstream>
 #include <optional>
-#include <string_view>
+#include <sstream>
+#include <utility>
 
 namespace nanwatch {
 namespace {
 
 constexpr char kSentWord[] = "nanwatch.sent/1";
 constexpr char kRefusedWord[] = "refused";
-// Last in the file: a forwarder that does not know it has read all else by then.
-constexpr std::string_view kHeldWord = "held ";
+constexpr char kMarkWord[] = "mark";
+// Marks may be so far apart, and half as far as the older of them is old.
+constexpr uint64_t kMarksApartNs = 2'000'000'000;
 
 std::optional<SentUpTo> SentIn(std::istream& file) {
   std::string word;
@@ -45,21 +47,47 @@ RefusedRows ReadRefused(const std::string& state_dir) {
   RefusedRows refused;
   if (!(file >> word >> refused.rows) || word != kRefusedWord) return {};
   RefusedRows::OfRun of_run;
-  while (refused.runs.size() < kRefusedRunsMax && file >> word >> of_run.findings >> of_run.records)
+  while (refused.runs.size() < kRefusedRunsMax && file >> word && IsRunId(word) &&
+         file >> of_run.findings >> of_run.records)
     refused.runs[word] = of_run;
   return refused;
 }
 
-std::optional<HeldRow> ReadHeld(const std::string& state_dir) {
+SentMarks ReadMarks(const std::string& state_dir) {
+  SentMarks marks;
   std::ifstream file(SentPath(state_dir));
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(kHeldWord)) return ParseHeldRow(line.substr(kHeldWord.size()));
+    std::istringstream words(line);
+    std::string word, row;
+    SentMark mark;
+    if (!(words >> word >> mark.at_real_ns) || word != kMarkWord) continue;
+    for (uint64_t& lane : mark.up_to) words >> lane;
+    if (!words || !std::getline(words >> std::ws, row)) continue;
+    std::optional<HeldRow> held = ParseHeldRow(row);
+    if (!held) continue;
+    mark.row = *std::move(held);
+    marks.push_back(std::move(mark));
   }
-  return std::nullopt;
+  return marks;
+}
+
+void AddMark(SentMarks& marks, SentMark newest) {
+  const uint64_t now_ns = newest.at_real_ns;
+  // The clock may be set back.
+  std::erase_if(marks, [&](const SentMark& mark) {
+    return mark.at_real_ns > now_ns || now_ns - mark.at_real_ns > kSentMarksKeptNs;
+  });
+  marks.push_back(std::move(newest));
+  for (size_t i = marks.size() - 1; i-- > 1;) {
+    const uint64_t older_ns = now_ns - marks[i - 1].at_real_ns;
+    const uint64_t newer_ns = now_ns - marks[i + 1].at_real_ns;
+    if (older_ns - newer_ns <= kMarksApartNs + older_ns / 2)
+      marks.erase(marks.begin() + static_cast<std::ptrdiff_t>(i));
+  }
 }
 
 Status WriteSent(const std::string& state_dir, const SentUpTo& sent, const RefusedRows& refused,
-                 const std::optional<HeldRow>& held) {
+                 const SentMarks& marks) {
   const std::string path = SentPath(state_dir);
   const std::string fresh = path + ".new";
   {
@@ -70,7 +98,11 @@ Status WriteSent(const std::string& state_dir, const SentUpTo& sent, const Refus
     if (refused.rows > 0) file << kRefusedWord << ' ' << refused.rows << '\n';
     for (const auto& [run, of_run] : refused.runs)
       file << run << ' ' << of_run.findings << ' ' << of_run.records << '\n';
-    if (held) file << kHeldWord << ToText(*held) << '\n';
+    for (const SentMark& mark : marks) {
+      file << kMarkWord << ' ' << mark.at_real_ns;
+      for (const uint64_t lane : mark.up_to) file << ' ' << lane;
+      file << ' ' << ToText(mark.row) << '\n';
+    }
     file.close();
     if (!file) return Status::FromErrno(errno, "cannot write " + fresh);
   }

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/base/status.h"
 #include "daemon/fleet/fleet_row.h"
@@ -38,10 +38,21 @@ struct RefusedRows {
 inline constexpr size_t kRefusedRunsMax = 256;  // that are named; beyond, others make room
 [[nodiscard]] RefusedRows ReadRefused(const std::string& state_dir);
 
-// The newest row that a gatherer has acknowledged; empty: none has.
-[[nodiscard]] std::optional<HeldRow> ReadHeld(const std::string& state_dir);
+// A row that a gatherer has acknowledged, and how far the outbox was sent then.
+struct SentMark {
+  uint64_t at_real_ns = 0;  // when it was acknowledged, by the sender's clock
+  SentUpTo up_to{};
+  HeldRow row = {};
+  bool operator==(const SentMark&) const = default;
+};
+// Of the last day, the oldest first, some dozens: those before another are ever further apart.
+using SentMarks = std::vector<SentMark>;
+inline constexpr uint64_t kSentMarksKeptNs = uint64_t{86'400} * 1'000'000'000;
+[[nodiscard]] SentMarks ReadMarks(const std::string& state_dir);
+// Adds one that is newer than the others, and lets go of those that are too many or too old.
+void AddMark(SentMarks& marks, SentMark newest);
 
 Status WriteSent(const std::string& state_dir, const SentUpTo& sent,
-                 const RefusedRows& refused = {}, const std::optional<HeldRow>& held = {});
+                 const RefusedRows& refused = {}, const SentMarks& marks = {});
 
 }  // namespace nanwatch

@@ -21,6 +21,7 @@ namespace {
 constexpr uint64_t kRemoveEveryNs = 1'000'000'000;
 constexpr int64_t kRowBytes = 200;  // what a row takes besides its body, about
 constexpr int kLetGoAtOnce = 64;
+constexpr int kRemoveAtOnce = 2'000;  // in a second: who waits for the transaction is a daemon
 constexpr FleetLane kWorthLittleFirst[] = {FleetLane::kSteps, FleetLane::kFindings,
                                            FleetLane::kRuns, FleetLane::kConclusions};
 
@@ -264,11 +265,13 @@ Status OutboxTable::RemoveSent(uint64_t now_real_ns) {
   for (size_t lane = 0; lane < old->size(); ++lane) {
     if ((*old)[lane] <= removed_[lane]) continue;
     Result<Statement> remove = database_->Prepare(
-        "DELETE FROM outbox WHERE lane = ?1 AND sequence <= ?2 RETURNING LENGTH(body)");
+        "DELETE FROM outbox WHERE sequence IN (SELECT sequence FROM outbox WHERE lane = ?1"
+        " AND sequence <= ?2 ORDER BY sequence LIMIT ?3) RETURNING LENGTH(body)");
     if (!remove.ok()) return remove.status();
     remove->Bind(1, static_cast<int64_t>(lane)).BindUnsigned(2, (*old)[lane]);
-    if (const auto removed = Remove(*remove); !removed.ok()) return removed.status();
-    removed_[lane] = (*old)[lane];
+    const Result<uint64_t> removed = Remove(remove->Bind(3, kRemoveAtOnce));
+    if (!removed.ok()) return removed.status();
+    if (*removed < kRemoveAtOnce) removed_[lane] = (*old)[lane];
   }
   return has_loss_ ? AddLoss() : Status();
 }

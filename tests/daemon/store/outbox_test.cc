@@ -205,7 +205,9 @@ TEST_F(OutboxTest, WhatWasSentIsKeptForTwoDays) {
     Store other = Open(dir_.path(), kNowNs + 2 * kTwoDays * kSecondNs);
     EXPECT_EQ(kinds_at(other, 2 * kTwoDays + 60), both) << "also when the daemon is started again";
   }
-  EXPECT_EQ(kinds_at(store, 4 * kTwoDays), state);
+  // That far it was sent when the daemon was started again.
+  EXPECT_EQ(kinds_at(store, 3 * kTwoDays - 60), both);
+  EXPECT_EQ(kinds_at(store, 3 * kTwoDays + 900), state);
 }
 
 TEST_F(OutboxTest, AFileThatSaysNothingSendsAllAgain) {
@@ -215,6 +217,44 @@ TEST_F(OutboxTest, AFileThatSaysNothingSendsAllAgain) {
     fclose(file);
     EXPECT_EQ(ReadSent(dir_.path()), SentUpTo{}) << text;
   }
+}
+
+TEST_F(OutboxTest, TheFileOfASenderSaysAllThatWasWritten) {
+  // An identity whose parts are numbers, too.
+  const SentMark step = {
+      .at_real_ns = kNowNs,
+      .up_to = {1, 2, 3, 4},
+      .row = {
+          .daemon = "12345678-9012-4345-a678-901234567890", .sequence = 4, .recorded_ns = kNowNs}};
+  SentMark state = step;
+  state.row.run_of_state = RunId(7);
+  const RefusedRows refused = {.rows = 3, .runs = {{RunId(7), {.findings = 2, .records = 5}}}};
+  for (const RefusedRows& counted : {RefusedRows(), RefusedRows{.rows = 3}, refused}) {
+    ASSERT_TRUE(WriteSent(dir_.path(), step.up_to, counted, {step, state}).ok());
+    EXPECT_EQ(ReadSent(dir_.path()), step.up_to);
+    EXPECT_EQ(ReadRefused(dir_.path()), counted);
+    EXPECT_EQ(ReadMarks(dir_.path()), (SentMarks{step, state}));
+  }
+}
+
+TEST_F(OutboxTest, MarksOfASenderAreEverFurtherApart) {
+  SentMarks marks;
+  uint64_t now_ns = kNowNs;
+  for (uint64_t i = 0; i < 100'000; ++i, now_ns += 2 * kSecondNs)
+    AddMark(marks, {.at_real_ns = now_ns});
+  EXPECT_LT(marks.size(), 60u);
+  const uint64_t newest_ns = marks.back().at_real_ns;
+  EXPECT_EQ(newest_ns, now_ns - 2 * kSecondNs);
+  EXPECT_LE(newest_ns - marks.front().at_real_ns, kSentMarksKeptNs);
+  EXPECT_GE(newest_ns - marks.front().at_real_ns, kSentMarksKeptNs / 3);
+  for (size_t i = 1; i < marks.size(); ++i) {
+    const uint64_t older_ns = newest_ns - marks[i - 1].at_real_ns;
+    const uint64_t newer_ns = newest_ns - marks[i].at_real_ns;
+    EXPECT_LE(older_ns - newer_ns, 4 * kSecondNs + older_ns * 2 / 3) << i;
+  }
+  // A clock that was set back.
+  AddMark(marks, {.at_real_ns = kNowNs});
+  EXPECT_EQ(marks.size(), 1u);
 }
 
 TEST_F(OutboxTest, NumbersNeverComeAgain) {

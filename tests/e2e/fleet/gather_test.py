@@ -83,6 +83,16 @@ class Gather(FleetCase):
         self.assertTrue(is_missing(3))
         self.assertEqual(self.gatherer.send(otlp.request([]), **{"nanwatch-held-row": "'; DROP TABLE nanwatch.fact"})[0], 200)
 
+    def test_rows_are_taken_though_the_schema_is_that_of_before(self):
+        rights = "SELECT (day, daemon, sequence) ON nanwatch.fact {} nanwatch_ingest"
+        self.cluster.sql("REVOKE " + rights.format("FROM"))
+        self.addCleanup(self.cluster.sql, "GRANT " + rights.format("TO"))
+        gatherer = Gatherer(self.cluster, self.folder)
+        self.addCleanup(gatherer.stop)
+        status, body, headers = gatherer.send(otlp.request([otlp.step(1)]), **otlp.held(3))
+        self.assertEqual((status, body, headers.get("nanwatch-held-row")), (200, b"", None))
+        self.assertEqual(self.sequences(), [1])
+
     def test_days_have_partitions_and_other_days_a_place(self):
         self.assertRegex(self.made, r"^schema was 0; 10 days made, 0 dropped\n$")
         self.assertRegex(maintain(self.cluster), r"^schema was 5; 0 days made, 0 dropped\n$")

@@ -285,6 +285,21 @@ def try_fault(name, seed):
 class FleetFaults(unittest.TestCase):
     """One test a fault, below; and one of what is lost."""
 
+    def test_a_host_that_has_nothing_to_send_hears_of_a_restored_backup(self):
+        scene = Scene(SEED)
+        self.addCleanup(scene.close)
+        scene.cluster.back_up()
+        scene.round(lambda _: None)
+        had = {host: host_rows(scene.cluster, host) for host in scene.hosts}
+        scene.cluster.restore()
+        self.assertEqual([host_rows(scene.cluster, host) for host in scene.hosts], [[]] * HOSTS)
+        # It asks when it is started, and every five minutes.
+        for host in scene.hosts:
+            host.kill_forwarder()
+            host.start_forwarder()
+        for host in scene.hosts:
+            await_condition(lambda h=host: host_rows(scene.cluster, h) == had[h], f"rows of host {host.nonce} are back")
+
     def test_what_neither_a_restored_backup_nor_an_outbox_has_is_said(self):
         """A host that has let go of what was acknowledged. All else goes on by itself, and no answer is sure of what is missing."""
         scene = Scene(SEED)
