@@ -156,16 +156,17 @@ Result<bool> Forwarder::IsNewestThere() {
   const Result<HttpReply> reply = Request({});
   if (!reply.ok()) return reply.status();
   if (reply->status != 200 || !IsOfAGatherer(*reply))
-    return Status(ErrorKind::kIo, fmt::format("it answers {}", reply->status));
+    return Status(ErrorKind::kIo, fmt::format("the gatherer answered {}", reply->status));
   return !SaysThatHeldIsMissing(*reply);
 }
 
-// What does not answer now will another time.
+// Nothing waits, so where nobody answers there is nothing to say.
 void Forwarder::AskNowAndThen() {
-  const uint64_t now_ns = clock_.monotonic_ns();
-  if (marks_.empty() || (asked_at_ns_ && now_ns - *asked_at_ns_ < kForwardAskNs)) return;
-  asked_at_ns_ = now_ns;
+  if (marks_.empty() || clock_.monotonic_ns() < ask_at_ns_) return;
   const Result<bool> is_there = IsNewestThere();
+  questions_failed_ = is_there.ok() ? 0 : questions_failed_ + 1;
+  ask_at_ns_ =
+      clock_.monotonic_ns() + (is_there.ok() ? kForwardAskNs : PauseAfter(questions_failed_));
   if (is_there.ok() && !*is_there) is_newest_missing_ = true;
 }
 
@@ -264,10 +265,14 @@ uint64_t Forwarder::TryLater(const Status& why, uint64_t at_least_ns) {
   ++requests_failed_;
   if (failures_++ == 0) report_("rows wait until they can be sent: " + why.message());
   trouble_ = why;
-  const uint64_t doublings = std::min<uint32_t>(failures_ - 1, 16);
+  return std::max(PauseAfter(failures_), at_least_ns);
+}
+
+uint64_t Forwarder::PauseAfter(uint32_t failures) {
+  const uint64_t doublings = std::min<uint32_t>(failures - 1, 16);
   const uint64_t longest = std::min(kForwardPauseMaxNs, kForwardPauseNs << doublings);
   std::uniform_int_distribution<uint64_t> pause(longest / 2, longest);
-  return std::max(pause(random_), at_least_ns);
+  return pause(random_);
 }
 
 void Forwarder::PassOver(const std::vector<FleetRow>& rows) {
@@ -281,7 +286,7 @@ void Forwarder::PassOver(const std::vector<FleetRow>& rows) {
 void Forwarder::MarkNewest(const std::vector<FleetRow>& rows) {
   if (is_newest_missing_) return;
   AddMark(marks_, {.at_real_ns = clock_.real_ns(), .up_to = sent_, .row = NameOf(LastFact(rows))});
-  asked_at_ns_ = clock_.monotonic_ns();
+  ask_at_ns_ = clock_.monotonic_ns() + kForwardAskNs;
 }
 
 void Forwarder::WriteSentFile() {

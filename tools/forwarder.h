@@ -86,6 +86,7 @@ class Forwarder {
   uint64_t Refused(const std::vector<FleetRow>& rows, const HttpReply& reply);
   uint64_t NotAnswered(const std::vector<FleetRow>& rows, const HttpReply& reply);
   uint64_t TryLater(const Status& why, uint64_t at_least_ns);
+  [[nodiscard]] uint64_t PauseAfter(uint32_t failures);
   void PassOver(const std::vector<FleetRow>& rows);
   void MarkNewest(const std::vector<FleetRow>& rows);
   void WriteSentFile();
@@ -104,8 +105,9 @@ class Forwarder {
   SentUpTo sent_;
   RefusedRows refused_;
   SentMarks marks_;
-  std::optional<uint64_t> asked_at_ns_;  // whether the newest of them is there
-  bool is_newest_missing_ = false;       // and what came before it may be, too
+  uint64_t ask_at_ns_ = 0;          // whether the newest of them is there
+  uint32_t questions_failed_ = 0;   // in a row
+  bool is_newest_missing_ = false;  // and what came before it may be, too
   bool is_going_back_ = false;
   std::optional<uint64_t> went_back_at_ns_;
   bool sent_is_written_ = true;

@@ -182,7 +182,7 @@ class ReasonWriter {
   }
 
   [[nodiscard]] std::string EventText(const ReachEvent& event, const Finding& value) const {
-    const std::string record = "record " + std::to_string(event.ticket);
+    std::string record = "record " + std::to_string(event.ticket);
     const std::string by =
         event.node < 0 ? "the path to it is not recorded" : "made by " + NameOf(value);
     const std::string name = event.name.empty() ? "" : " (" + event.name + ")";

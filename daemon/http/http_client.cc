@@ -140,7 +140,7 @@ class CurlClient final : public HttpClient {
   Result<HttpReply> Post(const std::string& path, const std::string& type, const std::string& body,
                          const HttpHeaders& headers) override {
     std::vector<std::string> lines = {"Content-Type: " + type, "Content-Encoding: gzip", "Expect:"};
-    for (const auto& [name, value] : headers) lines.push_back(name + ": " + value);
+    for (const auto& [name, value] : headers) lines.emplace_back(name).append(": ").append(value);
     return Ask(path, lines, &body);
   }
 

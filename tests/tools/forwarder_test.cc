@@ -223,6 +223,25 @@ TEST_F(ForwarderTest, AsksNowAndThenWhileNothingWaits) {
   EXPECT_EQ(requests_, 4) << "two of them ask";
 }
 
+TEST_F(ForwarderTest, AsksAgainSoonWhereNobodyAnswered) {
+  Commit(1, 1);
+  Forwarder forwarder = Make();
+  StepAll(forwarder);
+  got_.clear();
+  clock_.Advance(kForwardAskNs);
+  answers_left_ = 0;
+  const int before = requests_;
+  const uint64_t begun_ns = clock_.monotonic_ns();
+  while (clock_.monotonic_ns() - begun_ns < kForwardAskNs) clock_.Advance(forwarder.Step());
+  EXPECT_GT(requests_ - before, 5);
+  EXPECT_LT(requests_ - before, 30) << "ever less often";
+  EXPECT_TRUE(said_.empty());
+  answers_left_.reset();
+  clock_.Advance(kForwardPauseMaxNs);
+  StepAll(forwarder);
+  EXPECT_EQ(got_.size(), 2u);
+}
+
 TEST_F(ForwarderTest, AsksWhenItIsStartedAgain) {
   Commit(1, 1);
   {
