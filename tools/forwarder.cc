@@ -77,7 +77,7 @@ uint64_t Forwarder::Step() {
     return kNoOutboxNs;
   }
   if (!sent_is_written_) WriteSentFile();
-  if (is_going_back_ || IsToGoBack()) {
+  if (IsToGoBack()) {
     if (Status back = GoBack(); !back.ok()) return TryLater(back, 0);
   }
   const Result<int64_t> change = outbox_->ChangeCounter();
@@ -176,9 +176,8 @@ bool Forwarder::IsToGoBack() const {
          (!went_back_at_ns_ || clock_.monotonic_ns() - *went_back_at_ns_ >= kForwardAgainNs);
 }
 
-// Not ok: nobody answers, and it goes on from there.
+// Not ok: nobody answers, and it goes on from there, as the newest is missing still.
 Status Forwarder::GoBack() {
-  is_going_back_ = true;
   for (; !marks_.empty(); marks_.pop_back()) {
     const Result<bool> is_there = IsNewestThere();
     if (!is_there.ok()) return is_there.status();
@@ -187,7 +186,7 @@ Status Forwarder::GoBack() {
   report_(
       "the gatherer's database lacks rows that it had taken: it was restored from a backup, or is "
       "another one; they are sent again, as far as the outbox still has them");
-  is_going_back_ = is_newest_missing_ = false;
+  is_newest_missing_ = false;
   went_back_at_ns_ = clock_.monotonic_ns();
   ++times_back_;
   sent_ = marks_.empty() ? SentUpTo{} : marks_.back().up_to;

@@ -60,7 +60,8 @@ class Forwarder {
 
   Forwarder(Options options, Send send, const Clock& clock, Report report);
 
-  // One look and at most one request. Gives how long nothing is to be done, in nanoseconds.
+  // One look and at most one request with rows; some more where a row is missing. Gives how long
+  // nothing is to be done, in nanoseconds.
   [[nodiscard]] uint64_t Step();
 
   // Of the last Step: nothing waited, or all that waited was sent.
@@ -108,7 +109,6 @@ class Forwarder {
   uint64_t ask_at_ns_ = 0;          // whether the newest of them is there
   uint32_t questions_failed_ = 0;   // in a row
   bool is_newest_missing_ = false;  // and what came before it may be, too
-  bool is_going_back_ = false;
   std::optional<uint64_t> went_back_at_ns_;
   bool sent_is_written_ = true;
   Status kept_;                         // kNotFound: the daemon writes no more of it
